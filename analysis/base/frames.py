@@ -1,19 +1,40 @@
-"""Converts tables between pandas and rows of plain Python values."""
+"""Converts rows of plain Python values to tables: of Arrow, and of pandas, which takes long to import."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ARROW = {"string": pa.string(), "Int64": pa.int64(), "Float64": pa.float64(), "boolean": pa.bool_()}
 
 
 def frame_of(rows: list[dict[str, Any]], columns: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows as a table with exactly these columns, of these pandas types; NA where a row lacks one."""
+    import pandas as pd
+
     return pd.DataFrame({name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()})
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def table_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> pa.Table:
+    """Return the rows as a table with exactly these columns, of these pandas types; null where a row lacks one, and
+    for NaN."""
+    rows = list(rows)
+    arrays = [
+        pa.array([row.get(name) for row in rows], _ARROW[kind], from_pandas=True) for name, kind in columns.items()
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+
+
+def schema_of(columns: Mapping[str, str]) -> pa.Schema:
+    return pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
+
+
+def records(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows as dicts of plain Python values, with None for missing ones."""
-    columns = {name: frame[name].array.to_numpy(dtype=object, na_value=None).tolist() for name in frame.columns}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    names, columns = table.column_names, [column.to_pylist() for column in table.columns]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

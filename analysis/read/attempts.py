@@ -9,6 +9,7 @@ repetition in the chain counts.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +125,7 @@ def read_attempts(
     """
     found: list[Attempt] = []
     for folder in reversed(attempt_dirs(run_dir)):
-        names = sorted(path.name for path in folder.iterdir())
+        names = sorted(os.listdir(folder))
         result = _replaced_result(folder) if REPLACED_RESULT in names else {}
         if result.get("status") == COMPLETED:
             break
@@ -148,7 +149,8 @@ def pieces_of(attempts: Sequence[Attempt], completed: bool) -> list[Piece]:
             continue
         first = attempt.first_step
         # A block that spans the checkpoint's step is not part of the chain either, so that no step counts twice.
-        blocks = tuple(b for b in attempt.blocks if first <= b.step and b.end <= limit)
+        torn = first > 0 or limit < math.inf
+        blocks = tuple(b for b in attempt.blocks if first <= b.step and b.end <= limit) if torn else attempt.blocks
         left_out = sum(first <= step < limit for step, _ in attempt.unmatched)
         pieces.append(Piece(attempt, blocks, left_out))
         if first == 0:
@@ -167,7 +169,7 @@ def attempt_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> dic
         "continued": len(pieces) > 1,
         "code_changed": any(attempt.code_changed for attempt in attempts),
         # Without the beginning of the chain, its duration is unknown too.
-        "useful_seconds": None if is_torn(pieces) else math.fsum(block.seconds for block in counted),
+        "useful_seconds": None if is_torn(pieces) else math.fsum([block.seconds for block in counted]),
         "allocated_seconds": total_if_known(allocated(attempt) for attempt in attempts),
         "idle_seconds": total_if_known(_idle(former, latter) for former, latter in pairwise(attempts)),
         "lost_steps": min(lost_steps(attempts, pieces), LARGEST_COUNT),
@@ -284,7 +286,7 @@ def _jump(
     if first - begin > GAP_SECONDS or last_sign - last > GAP_SECONDS:
         return CLOCK_GAP
     # An attempt cannot be shorter than the blocks timed in it.
-    if last_sign - begin < 0.95 * math.fsum(block.seconds for block in blocks) - CLOCK_SECONDS:
+    if last_sign - begin < 0.95 * math.fsum([block.seconds for block in blocks]) - CLOCK_SECONDS:
         return CLOCK_BACK
     return None
 
@@ -328,7 +330,9 @@ def seconds_between(former: Attempt, latter: Attempt) -> float | None:
 
 def lost_steps(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> int:
     """Return the logged steps outside the chain: a lower bound, since the last block may not have been logged."""
-    done = sum(b.n for attempt in attempts for b in attempt.blocks) - sum(b.n for p in pieces for b in p.blocks)
+    counted = {piece.attempt.number: piece.blocks for piece in pieces}
+    torn = [(a.blocks, part) for a in attempts if (part := counted.get(a.number, ())) is not a.blocks]
+    done = sum(sum(b.n for b in blocks) - sum(b.n for b in part) for blocks, part in torn)
     limits = {piece.attempt.number: after.attempt.first_step for piece, after in pairwise(pieces)}
     if pieces:
         limits[pieces[-1].attempt.number] = LARGEST_COUNT

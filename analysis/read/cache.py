@@ -8,15 +8,14 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis.base.frames import frame_of
+from analysis.base.frames import records, schema_of, table_of
 from analysis.read.attempts import is_read
 from analysis.read.row import COLUMNS
 
 # Part of every signature; increase it when the content or meaning of a row changes.
-ROW_VERSION = 21
+ROW_VERSION = 22
 CACHE_COLUMNS = {"signature": "string", **COLUMNS}
 SPEC = "spec.json"
 _ATTEMPT = re.compile(r"attempt-[0-9]+", re.ASCII)
@@ -73,14 +72,13 @@ def cache_path(folder: Path) -> Path:
     return folder / "analysis" / "runs.parquet"
 
 
-def read_cache(path: Path) -> pd.DataFrame:
+def read_cache(path: Path) -> list[dict[str, Any]]:
     """Return the cached rows with their signatures; empty if the cache is missing, damaged or has other columns."""
     try:
-        with pq.ParquetFile(path) as file:  # pandas.read_parquet would import the dataset reader
-            frame = file.read(use_threads=False).to_pandas()
+        with pq.ParquetFile(path) as file:  # pyarrow.parquet.read_table would import the dataset reader
+            return records(file.read(use_threads=False).cast(schema_of(CACHE_COLUMNS)))
     except Exception:  # a damaged Parquet file raises many kinds of errors; any of them means no cache
-        return frame_of([], CACHE_COLUMNS)
-    return frame if list(frame.columns) == list(CACHE_COLUMNS) else frame_of([], CACHE_COLUMNS)
+        return []
 
 
 def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
@@ -88,7 +86,7 @@ def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)
-        frame_of(rows, CACHE_COLUMNS).to_parquet(temporary, index=False)
+        pq.write_table(table_of(rows, CACHE_COLUMNS), temporary)
         temporary.replace(path)
     except OSError as error:
         return [f"going on without a cache, {path.parent} is not writable ({error.strerror})"]

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from harness.core.seals import CRC, is_intact
 ENV = "env.json"
 MOST_LEAVES = 500
 LONGEST_VALUE = 300  # characters
+# Names and values whose form is kept, since the runs of a study share nearly all of them.
+MOST_KEPT = 4096
 VERSION = "version of "
 OWN = ("v", "host", "t", CRC)
 # Variables of the scheduler and Open MPI that contain ids of jobs, processes or ports, or names of machines.
@@ -65,24 +68,31 @@ def _compared(document: Mapping[str, Any], path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     rest, n_rest = hashlib.sha256(), 0
     for name, value in _leaves(document):
-        if name in OWN or (name.startswith("variables.") and _OWN_VARIABLE.search(name)):
+        if _is_own(name):
             continue
-        if "-" in value:
-            value = _UUID.sub(r"\1-<uuid>", value)
         if run in value:
             value = value.replace(f"{run}/{attempt}", "<run>").replace(run, "<run>")
         if name == "interpreter":
             value = _without_job(value, document)
         if len(found) < MOST_LEAVES:
-            # The runs' rows use the same names for versions.
-            shown = f"{VERSION}{name.removeprefix('versions.')}" if name.startswith("versions.") else name
-            found[printable(shown)] = _short(printable(value))
+            found[_shown(name)] = _short(value)
         else:
             n_rest += 1
             rest.update(f"{name}={value}\n".encode("utf-8", "replace"))
     if n_rest:
         found["further values"] = f"{n_rest:,}, sha256 {rest.hexdigest()[:16]}"
     return found
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _is_own(name: str) -> bool:
+    return name in OWN or (name.startswith("variables.") and _OWN_VARIABLE.search(name) is not None)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _shown(name: str) -> str:
+    """Return the name of a leaf in the report; the runs' rows use the same for versions."""
+    return printable(f"{VERSION}{name.removeprefix('versions.')}" if name.startswith("versions.") else name)
 
 
 def _without_job(interpreter: str, document: Mapping[str, Any]) -> str:
@@ -105,18 +115,26 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _short(value: str) -> str:
-    """Shorten a long value; results are equal only for equal values."""
+    """Replace UUIDs and what cannot be printed, and shorten a long value; results are equal only for equal values."""
+    if len(value) <= LONGEST_VALUE:
+        return _printable(value)
+    value = _printable.__wrapped__(value)
     if len(value) <= LONGEST_VALUE:
         return value
     digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16]
     return f"{value[: LONGEST_VALUE - 60]}… ({len(value):,} characters, sha256 {digest})"
 
 
+@lru_cache(maxsize=MOST_KEPT)
+def _printable(value: str) -> str:
+    return printable(_UUID.sub(r"\1-<uuid>", value))
+
+
 def _hosts(document: Mapping[str, Any]) -> str | None:
     host, nodes = document.get("host"), _variables(document).get(_NODES[0])
     if not isinstance(host, str) or not host:
         return None
-    return _short(printable(host if nodes in (None, host) else f"{host}, of {nodes}"))
+    return _short(host if nodes in (None, host) else f"{host}, of {nodes}")
 
 
 def _variables(document: Mapping[str, Any]) -> Mapping[str, str]:

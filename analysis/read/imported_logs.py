@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from analysis.base.errors import StudyError
 from analysis.base.text import listed, printable, shortened
 from analysis.read.columns.steadiness import steadiness_columns
@@ -202,7 +204,7 @@ def _read_log(
         raise Unusable("it does not say the batch; give --batch or --batch-per-gpu")
     blocks = _blocks(observed, batch)
     warm, stationary = _warmup(blocks)
-    measured = [block._replace(phase=MEASURE) for block in blocks[warm:]]
+    measured = [replace(block, phase=MEASURE) for block in blocks[warm:]]
     if not measured:
         raise Unusable(f"lines that matched: {reader.matches}, and none is left after the warm-up; give longer logs")
     seconds = math.fsum(block.seconds for block in measured)

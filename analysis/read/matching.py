@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import ge
+
+from msgspec.structs import replace
 
 from analysis.base.numbers import total_if_known
 from analysis.read.damage import REPEATED
 from analysis.read.log.rank import RankLog
-from analysis.read.log.values import Block, Return
+from analysis.read.log.values import BLOCK_PARTS, Block, Return
 from harness.core.measuring.slowest_rank import slowest_seconds
 
 
@@ -36,8 +39,8 @@ def matched_blocks(ranks: Mapping[int, RankLog]) -> tuple[tuple[Block, ...], tup
     for step, parts in sorted(by_step.items()):
         alike = len({(block.phase, block.n) for _, block in parts}) == 1
         if alike and [number for number, _ in parts] == everyone:
-            joined = _joined([block for _, block in parts], [number in metering for number in everyone])
-            found.append(joined._replace(samples=max(0, joined.samples - lost[step])))
+            (joined,) = _joined([[block] for _, block in parts], [number in metering for number in everyone])
+            found.append(replace(joined, samples=max(0, joined.samples - lost[step])))
         else:
             unmatched.append((step, max(block.n for _, block in parts)))
     return tuple(found), tuple(unmatched)
@@ -48,42 +51,50 @@ def _alike(ranks: Mapping[int, RankLog], metering: set[int]) -> tuple[Block, ...
     logs = [rank.blocks for rank in ranks.values()]
     if not logs or len({len(log) for log in logs}) > 1:
         return None
-    if any(a.step >= b.step for a, b in pairwise(logs[0])):
+    steps = [block.step for block in logs[0]]
+    if any(map(ge, steps, steps[1:])):
         return None
     metered = [number in metering for number in ranks]
     if len(logs) == 1:
         same = metered[0] or all(block.joules is None for block in logs[0])
-        return tuple(logs[0] if same else (block._replace(joules=None) for block in logs[0]))
-    rows = list(zip(*logs, strict=True))
-    if any(len({(block.phase, block.step, block.n) for block in row}) > 1 for row in rows):
+        return tuple(logs[0] if same else (replace(block, joules=None) for block in logs[0]))
+    kinds = [[(block.phase, block.step, block.n) for block in log] for log in logs]
+    if any(kind != kinds[0] for kind in kinds):
         return None
-    return tuple(_joined(row, metered) for row in rows)
+    return tuple(_joined(logs, metered))
 
 
-def _joined(parts: Sequence[Block], metered: Sequence[bool]) -> Block:
-    """Merge the ranks' parts of a block. metered: which ranks meter a device that no other rank meters."""
-    seconds = slowest_seconds([(block.seconds, block.left_out_seconds or 0.0) for block in parts])
-    samples = sum(block.samples for block in parts)
-    metering = [block.joules for block, has in zip(parts, metered, strict=True) if has]
-    return parts[0]._replace(
-        seconds=seconds,
-        samples=samples,
-        joules=total_if_known(metering) if metering else None,
-        issue_seconds=_largest(block.issue_seconds for block in parts),
-        first_issue_seconds=_largest(block.first_issue_seconds for block in parts),
-        data_seconds=_largest(block.data_seconds for block in parts),
-        left_out_seconds=_largest(block.left_out_seconds for block in parts),
+def _joined(logs: Sequence[Sequence[Block]], metered: Sequence[bool]) -> Iterator[Block]:
+    """Merge the ranks' parts of each block. metered: which ranks meter a device that no other rank meters."""
+    first = logs[0]
+    parts = [[[getattr(block, name) for block in log] for log in logs] for name in BLOCK_PARTS]
+    metering = [[block.joules for block in log] for log, has in zip(logs, metered, strict=True) if has]
+    return map(
+        Block,
+        [block.phase for block in first],
+        [block.step for block in first],
+        [block.n for block in first],
+        _slowest([[block.seconds for block in log] for log in logs], parts[-1]),
+        map(sum, zip(*([block.samples for block in log] for log in logs), strict=True)),
+        map(total_if_known, zip(*metering, strict=True)) if metering else repeat(None),
+        *map(_largest, parts),
     )
 
 
-def _largest(parts: Iterable[float | None]) -> float | None:
-    """Return the maximum; None if one is unknown."""
-    largest = 0.0
-    for part in parts:
-        if part is None:
-            return None
-        largest = max(largest, part)
-    return largest
+def _slowest(seconds: Sequence[Sequence[float]], left_out: Sequence[Sequence[float | None]]) -> Iterable[float]:
+    """Return the seconds of each block on its slowest rank. Both by rank; left_out: what the seconds leave out."""
+    if not any(map(any, left_out)):
+        return map(max, zip(*seconds, strict=True))
+    known = [[part or 0.0 for part in own] for own in left_out]
+    parts = zip(zip(*seconds, strict=True), zip(*known, strict=True), strict=True)
+    return (slowest_seconds([*zip(*part, strict=True)]) for part in parts)
+
+
+def _largest(parts: Sequence[Sequence[float | None]]) -> Iterable[float | None]:
+    """Return the maximum over the ranks for each block; None if one is unknown. parts: by rank."""
+    if any(own.count(None) == len(own) for own in parts):
+        return repeat(None)
+    return (None if None in part else max(part) for part in zip(*parts, strict=True))
 
 
 def _metering(ranks: Mapping[int, RankLog]) -> set[int]:

@@ -44,7 +44,7 @@ from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
 from harness.core.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
 from harness.core.measuring.oversubscription import shared_cores_or_gpus
-from harness.core.spec import RunSpec, Site, read_run
+from harness.core.spec import RunSpec, Site, read_run_and_id
 from harness.core.strategies import info
 
 UNFINISHED, UNREADABLE, INVALID, MISSING = "unfinished", "unreadable", "invalid", "missing"
@@ -60,8 +60,8 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
     try:
         for name in ("spec.json", "result.json"):
             check_document(run_dir / name)
-        spec, site = read_run(run_dir)
-        row |= asked_columns(run_dir, spec, site)
+        spec, site, run_id = read_run_and_id(run_dir)
+        row |= asked_columns(spec, site, run_id)
         result = read_result(run_dir)
         row |= _result_columns(result, site)
         row |= _last_attempt(run_dir)
@@ -111,8 +111,8 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     pieces = pieces_of(attempts, row["status"] == COMPLETED)
     every = counted(spec.workload, [block for piece in pieces for block in piece.blocks])
     blocks = [block for block in every if block.phase == MEASURE]
-    seconds, samples = sum(block.seconds for block in blocks), sum(block.samples for block in blocks)
-    steps = sum(block.n for block in blocks)
+    seconds, samples = sum([block.seconds for block in blocks]), sum([block.samples for block in blocks])
+    steps = sum([block.n for block in blocks])
     measured = seconds >= CLOCK_SECONDS and 0 < samples <= LARGEST_COUNT >= steps
     damaged = sum(rank.damaged for attempt in attempts for rank in attempt.ranks.values())
     left_out = sum(piece.left_out for piece in pieces)

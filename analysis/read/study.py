@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.base.errors import StudyError
-from analysis.base.frames import frame_of, records
+from analysis.base.frames import records, table_of
 from analysis.base.text import printable
 from analysis.base.values import number_of
 from analysis.read.across import refuse_copies, refuse_unequal_batches
@@ -73,7 +73,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
             f"(its study.json asks for {len(requested)}): start the study, or name another"
         )
-    kept = records(read_cache(cache_path(folder)))
+    kept = read_cache(cache_path(folder))
     cached = {row["signature"]: row for row in kept}
     # An unreadable file may have become readable without a change of its name, time or size.
     known = {
@@ -93,7 +93,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     problems += damage_problems(damage)
     rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
     if len(rows) != len(kept) or not all(map(operator.is_, rows, kept)):
-        rows = records(frame_of(rows, COLUMNS))  # gives the same types as the cache
+        rows = records(table_of(rows, COLUMNS))  # gives the same types as the cache
     return Study(
         name=printable(document["study"]),
         folder=folder,

@@ -48,7 +48,7 @@ def trend(times: Sequence[float], values: Sequence[float]) -> Trend | None:
     groups = min(len(values), MOST_VALUES)
     x, y = np.asarray(times, float), np.asarray(values, float)
     if len(y) > groups:
-        x, y = (np.array([part.mean() for part in np.array_split(all_, groups)]) for all_ in (x, y))
+        x, y = (_means(all_, groups) for all_ in (x, y))
     middle = float(np.median(y))
     early, late = _pairs(groups)
     spans, rises = x[late] - x[early], y[late] - y[early]
@@ -62,6 +62,15 @@ def trend(times: Sequence[float], values: Sequence[float]) -> Trend | None:
         return Trend(0.0, 1.0)
     z = max(0.0, abs(score) - 1) / math.sqrt(variance)
     return Trend(slope * float(x[-1] - x[0]), math.erfc(z / math.sqrt(2)))
+
+
+def _means(values: Any, groups: int) -> Any:
+    """Means of consecutive groups, of which the first have one value more if they cannot be equal."""
+    import numpy as np
+
+    size, longer = divmod(len(values), groups)
+    head, tail = values[: longer * (size + 1)], values[longer * (size + 1) :]
+    return np.concatenate([head.reshape(longer, size + 1).mean(axis=1), tail.reshape(-1, size).mean(axis=1)])
 
 
 @cache

@@ -95,15 +95,12 @@ def attempt_dirs(run_dir: Path) -> List[Path]:
     """The `attempt-<k>` folders of a run in order."""
     found = []
     if run_dir.is_dir():
-        for path in run_dir.iterdir():
-            number = path.name[len(run_files.ATTEMPT_PREFIX) :]
-            if (
-                path.name.startswith(run_files.ATTEMPT_PREFIX)
-                and number.isascii()
-                and number.isdigit()
-                and path.is_dir()
-            ):
-                found.append((int(number), path))
+        with os.scandir(run_dir) as entries:
+            for entry in entries:
+                number = entry.name[len(run_files.ATTEMPT_PREFIX) :]
+                named = entry.name.startswith(run_files.ATTEMPT_PREFIX) and number.isascii() and number.isdigit()
+                if named and entry.is_dir():
+                    found.append((int(number), run_dir / entry.name))
     return [path for _, path in sorted(found)]
 
 

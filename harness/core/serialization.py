@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import dataclasses
 import functools
@@ -9,18 +10,21 @@ import json
 import os
 import typing
 from pathlib import Path
-from typing import Any, Dict, Mapping, Type, TypeVar
+from typing import Any, List, Mapping, Tuple, Type, TypeVar
 
 T = TypeVar("T")
+_SCALARS = (str, int, float, type(None))
 # Marks fields added after the first measurements: at their default they are excluded from a run's id.
 LATER = {"later": True}
 
 
 def to_plain(value: Any) -> Any:
     """Convert a dataclass to dicts, lists and scalars."""
+    if isinstance(value, _SCALARS):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
+        return {name: to_plain(getattr(value, name)) for name, _, _ in _fields(type(value))}
+    if isinstance(value, collections.abc.Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
@@ -44,21 +48,18 @@ def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
 
     Raises ValueError if a field without default is missing or nested data is malformed.
     """
-    if not isinstance(plain, Mapping):
+    if not isinstance(plain, collections.abc.Mapping):
         raise ValueError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
-    hints = _hints(typing.cast(Any, cls))
     values = {}
-    for f in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if f.name not in plain:
+    for name, nested, optional in _fields(typing.cast(Any, cls)):
+        if name not in plain:
             continue
-        value, hint = plain[f.name], hints[f.name]
-        if value is not None:
-            hint = next(filter(dataclasses.is_dataclass, typing.get_args(hint)), hint)  # of Optional[cls]
-        if dataclasses.is_dataclass(hint):
-            value = from_plain(hint, value)  # type: ignore[arg-type]
+        value = plain[name]
+        if nested is not None and not (optional and value is None):
+            value = from_plain(nested, value)
         elif isinstance(value, list):
             value = tuple(value)
-        values[f.name] = value
+        values[name] = value
     try:
         return cls(**values)
     except TypeError as error:
@@ -66,8 +67,15 @@ def from_plain(cls: Type[T], plain: Mapping[str, Any]) -> T:
 
 
 @functools.lru_cache(maxsize=None)
-def _hints(cls: Any) -> Dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _fields(cls: Any) -> List[Tuple[str, Any, bool]]:
+    """Return of each field of a dataclass its name, the dataclass that it holds if any, and whether it may be None."""
+    hints, found = typing.get_type_hints(cls), []
+    for f in dataclasses.fields(cls):
+        hint = hints[f.name]
+        optional = next(filter(dataclasses.is_dataclass, typing.get_args(hint)), None)  # of Optional[cls]
+        nested = hint if dataclasses.is_dataclass(hint) else optional
+        found.append((f.name, nested, optional is not None))
+    return found
 
 
 def json_text(document: Any) -> str:

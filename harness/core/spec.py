@@ -386,6 +386,11 @@ def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
 
 def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
     """Read `spec.json`. Raises ValueError naming the file if it is invalid, OSError if it is missing."""
+    return read_run_and_id(run_dir)[:2]
+
+
+def read_run_and_id(run_dir: Path) -> typing.Tuple[RunSpec, Site, Any]:
+    """As `read_run`, with the run's id in the file: a later RunSpec may have fields that change the hash."""
     path = Path(run_dir) / "spec.json"
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -394,6 +399,7 @@ def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
             raise ValueError(f"version {version!r}, this code reads version {SPEC_VERSION}")
         if not is_intact(document):
             raise ValueError("its checksum does not fit")
-        return from_plain(RunSpec, document["spec"]), from_plain(Site, document["site"])
+        spec, site = from_plain(RunSpec, document["spec"]), from_plain(Site, document["site"])
+        return spec, site, document.get("run_id")
     except (ValueError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a run's spec.json: {error}") from None

@@ -7,6 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from operator import attrgetter, gt
 from typing import Any
 
 from analysis.base.numbers import total_if_known
@@ -46,9 +47,12 @@ class _Trained:
     """Cumulative cost of the steps in a run's chain."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        blocks = sorted((block for piece in pieces for block in piece.blocks), key=lambda block: block.end)
-        self._ends = [block.end for block in blocks]
-        self._steps = list(accumulate((block.n for block in blocks), initial=0))
+        blocks = [block for piece in pieces for block in piece.blocks]
+        self._ends = [block.step + block.n for block in blocks]
+        if any(map(gt, self._ends, self._ends[1:])):
+            blocks.sort(key=attrgetter("end"))
+            self._ends.sort()
+        self._steps = list(accumulate([block.n for block in blocks], initial=0))
         self._seconds = [block.seconds for block in blocks]
         self._joules = [block.joules for block in blocks]
 

@@ -132,7 +132,7 @@ def _device(ranks: Mapping[int, RankLog]) -> dict[str, Any] | None:
     with a throttle reason; throttle: the reasons."""
     samples = []
     for rank in ranks.values():
-        ends = {block.end for block in rank.blocks if block.phase == MEASURE}
+        ends = {block.end for block in rank.blocks if block.phase == MEASURE} if rank.devices else ()
         samples += [event for event in rank.devices if event.get("step") in ends]
     if not samples:
         return None

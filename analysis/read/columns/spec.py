@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from analysis.base.constants import NO_FAULT
@@ -16,8 +15,8 @@ from harness.core.strategies import info
 from harness.core.workload.spec import COMMAND, SCRIPT, WorkloadSpec
 
 
-def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
-    """Return the columns of the folder's spec.json. Raises ValueError for a value of the wrong type or out of range."""
+def asked_columns(spec: RunSpec, site: Site, run_id: Any) -> dict[str, Any]:
+    """Return the columns of spec.json. Raises ValueError for a value of the wrong type or out of range."""
     columns = {
         "framework": spec.framework,
         "strategy": spec.strategy,
@@ -74,7 +73,7 @@ def asked_columns(run_dir: Path, spec: RunSpec, site: Site) -> dict[str, Any]:
         | {"oversubscribed": text_or_none(site.oversubscribed)}
         | _nominal_columns(spec, site)
         | {"fault": None if spec.fault.name == NO_FAULT else printable(str(spec.fault.name))}
-        | {"spec_run_id": _run_id(run_dir)}
+        | {"spec_run_id": text_or_none(run_id)}
     )
 
 
@@ -107,11 +106,6 @@ def _check_replicas(spec: RunSpec, ranks_option: str) -> None:
             raise ValueError(f"spec.json: strategy_options.{name} is {n!r}, expected a whole number from 1 on")
     if spec.gpus % spec.ranks_per_replica:
         raise ValueError(f"spec.json: {spec.gpus} ranks cannot be replicas of {spec.ranks_per_replica} ranks")
-
-
-def _run_id(run_dir: Path) -> str | None:
-    """Return the id in spec.json; a later RunSpec may have fields that change the hash."""
-    return text_or_none(json.loads((run_dir / "spec.json").read_bytes()).get("run_id"))
 
 
 def _batch_that_follows(scaling: str) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def _samples_faults(spec: RunSpec, ranks: Mapping[int, RankLog]) -> list[str]:
     for number, rank in ranks.items():
         if rank.end is None or rank.end.samples is None or not _complete(rank):
             continue
-        said = sum(block.samples for block in rank.blocks) * spec.ranks_per_replica
+        said = sum([block.samples for block in rank.blocks]) * spec.ranks_per_replica
         if rank.end.samples != said:
             return [f"rank {number} consumed {rank.end.samples:,} training samples, its steps say {said:,}"]
     return []
@@ -180,7 +180,7 @@ def _complete(rank: RankLog) -> bool:
     if rank.end is None or rank.end.steps is None:
         return False
     first = rank.resume.step if rank.resume else 0
-    return sum(block.n for block in rank.blocks) >= rank.end.steps - first
+    return sum([block.n for block in rank.blocks]) >= rank.end.steps - first
 
 
 def _weights_faults(ranks: Mapping[int, RankLog]) -> list[str]:

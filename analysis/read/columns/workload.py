@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from analysis.base.text import duration, printable
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import HOOKS, MEASURE, PATTERN, PROBE, SCRIPT_ENDED, Block, Seen
@@ -33,7 +35,7 @@ def counted(workload: WorkloadSpec | None, blocks: Sequence[Block]) -> list[Bloc
     cannot tell what the others train on."""
     if workload is None:
         return list(blocks)
-    return [block._replace(samples=block.n * workload.samples_per_step) for block in blocks]
+    return [replace(block, samples=block.n * workload.samples_per_step) for block in blocks]
 
 
 def workload_columns(

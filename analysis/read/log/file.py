@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,14 +30,18 @@ from analysis.read.damage import (
 )
 from analysis.read.log.rank import RankLog
 from analysis.read.log.seals import Seals
+from analysis.read.log.values import StepsLine
 from harness.core.events import UnknownVersion
 from harness.core.seals import is_intact
 
 PIECE_BYTES = 1 << 18
 LARGEST_DOCUMENT_BYTES = 1 << 24  # limit for the other files of a run
 # Refuses what the standard library's takes and the other way round, such as NaN: then each line is parsed by that one.
-_DECODER = msgspec.json.Decoder(list[Any])
+_ANY = msgspec.json.Decoder(list[Any])
+_STEPS_LINES = msgspec.json.Decoder(list[StepsLine | int])
+_STEPS = b'"ev":"steps"'
 _BETWEEN = 7_203_318_419_060_157  # marker between two lines
+_MARKER = b"%d" % _BETWEEN
 
 
 def read_log(path: Path) -> RankLog:
@@ -52,7 +58,7 @@ def read_log(path: Path) -> RankLog:
                 log.damage[BEYOND] += piece.count(b"\n") + (not piece.endswith(b"\n"))
                 continue
             intact = seals.holds(piece)
-            values = _parsed(piece) if intact else None
+            values = _parsed(piece, bool(seals.sealed)) if intact else None
             try:
                 log.add_all(_one_by_one(piece, log, None if intact else seals) if values is None else values)
             except UnknownVersion as error:
@@ -115,21 +121,35 @@ def _pieces(file: BinaryIO, size: int, log: RankLog) -> Iterator[bytes]:
         yield rest
 
 
-def _parsed(piece: bytes) -> list[Any] | None:
-    """Return the values of the lines; None if a line is too long or not exactly one JSON value."""
-    if len(piece) > LONGEST_LINE_BYTES:  # contains an overlong line
+def _parsed(piece: bytes, sealed: bool) -> list[Any] | None:
+    """Return the values of the lines; None if a line is too long or not exactly one JSON value.
+
+    sealed: the lines are numbered, so none repeats another: blocks are read as StepsLine, without their other values.
+    """
+    if len(piece) > LONGEST_LINE_BYTES or _MARKER in piece:  # the first: contains an overlong line
         return None
-    between = b",%d," % _BETWEEN
-    text = piece.removesuffix(b"\n")
-    if between in text:
+    lines = piece.removesuffix(b"\n").split(b"\n")
+    if not sealed:
+        return _values(lines, _ANY)
+    is_steps = [_STEPS in line for line in lines]
+    steps = _values([*compress(lines, is_steps)], _STEPS_LINES)
+    others = _values([*compress(lines, map(not_, is_steps))], _ANY)
+    if steps is None or others is None:
         return None
+    next_steps, next_other = iter(steps).__next__, iter(others).__next__
+    return [next_steps() if known else next_other() for known in is_steps]
+
+
+def _values(lines: Sequence[bytes], decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] | None:
+    """Return the value of each line; None if a line is not exactly one value that the decoder accepts."""
+    if not lines:
+        return []
     try:
-        values = _DECODER.decode(b"[%s]" % text.replace(b"\n", between))
+        values = decoder.decode(b"[%s]" % (b",%s," % _MARKER).join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    lines = text.count(b"\n") + 1
     # All markers are at the top level with one value between each two, so each line is one value.
-    if len(values) != 2 * lines - 1 or values[1::2].count(_BETWEEN) != lines - 1:
+    if len(values) != 2 * len(lines) - 1 or values[1::2].count(_BETWEEN) != len(lines) - 1:
         return None
     return values[::2]
 

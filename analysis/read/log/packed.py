@@ -62,4 +62,7 @@ def _even(values: list[int]) -> Any:
 
 
 def _whole(values: Any, n: int) -> list[int]:
-    return [values["from"] + i * values["by"] for i in range(n)] if isinstance(values, dict) else values
+    if not isinstance(values, dict):
+        return values
+    first, by = values["from"], values["by"]
+    return list(range(first, first + n * by, by)) if by else [first] * n

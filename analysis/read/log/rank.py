@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from analysis.base.text import printable
-from analysis.base.values import LARGEST_COUNT, LONGEST_SECONDS, count_of, is_count, number_of, seconds_of
+from analysis.base.values import LONGEST_SECONDS, count_of, number_of, seconds_of
 from analysis.read.damage import (
     CLOCK_BACK,
     CLOCK_GAP,
@@ -20,15 +23,13 @@ from analysis.read.damage import (
     VALUE,
 )
 from analysis.read.log.values import (
-    FIRST,
+    BLOCK_PARTS,
     HOOKS,
-    MEASURE,
     PATTERN,
+    PHASES,
     PROBE,
-    REWARM,
     STOPPED,
     TRACED,
-    WARMUP,
     Block,
     End,
     Evaluation,
@@ -39,6 +40,7 @@ from analysis.read.log.values import (
     Return,
     Seen,
     Staleness,
+    StepsLine,
 )
 from harness.core.events import SCHEMA_VERSION, UnknownVersion
 
@@ -114,7 +116,14 @@ class RankLog:
         return sum(self.damage[kind] for kind in UNREADABLE_LINES)
 
     def add_all(self, records: Iterable[Any]) -> None:
-        """Add the next lines of the log. Raises UnknownVersion."""
+        """Add the next lines of the log: StepsLine, or what the line holds. Raises UnknownVersion."""
+        for kind, group in groupby(records, key=type):
+            if kind is StepsLine:
+                self._add_lines(list(group))
+            else:
+                self._add_events(group)
+
+    def _add_events(self, records: Iterable[Any]) -> None:
         damage = self.damage
         for record in records:
             if type(record) is not dict or "v" not in record or type(kind := record.get("ev")) is not str:
@@ -157,8 +166,8 @@ class RankLog:
         if before is None or self.last_t is None:
             self.first_t = self.last_t = t
         else:
-            moved, taken = t - before, event.get("seconds")
-            if type(taken) is not float or event["ev"] != "steps":
+            moved, taken = t - before, seconds_of(event, "seconds") if event["ev"] == "steps" else None
+            if taken is None:
                 taken = 0.0
             else:
                 self.last_block_t = t
@@ -187,40 +196,46 @@ class RankLog:
         return True
 
     def _read_steps(self, event: Mapping[str, Any]) -> bool:
-        # Nearly all of a log is such events: the checks of count_of and seconds_of, without a call for each.
-        get: Any = event.get
-        step, n, seconds, samples, joules = get("step"), get("n"), get("seconds"), get("samples"), get("joules")
-        if not (type(step) is type(n) is type(samples) is int and type(seconds) is float):
-            if not (is_count(step, 0) and is_count(n, 1) and is_count(samples, 0)):
-                return False
-            seconds = seconds_of(event, "seconds")
-            if seconds is None:
-                return False
-        elif not (
-            0 <= step <= LARGEST_COUNT
-            and 1 <= n <= LARGEST_COUNT
-            and 0 <= samples <= LARGEST_COUNT
-            and 0.0 <= seconds <= LONGEST_SECONDS
-        ):
+        phase = event.get("phase")
+        values = {
+            **{name: event.get(name) for name in ("step", "n", "seconds", "samples")},
+            "phase": phase if phase in PHASES else "",
+            "joules": number_of(event, "joules"),
+            **{name: seconds_of(event, name) for name in BLOCK_PARTS},
+        }
+        try:
+            block = msgspec.convert(values, Block)
+        except msgspec.ValidationError:
             return False
-        phase = get("phase")
-        if phase in (FIRST, WARMUP, REWARM, MEASURE):
-            if not self.blocks:
-                t = seconds_of(event, "t")
-                if t is not None:
-                    self.first_step_t, self.first_ended = t - seconds, (step + n, t)
-            elif len(self.blocks) == 1 and (t := seconds_of(event, "t")) is not None:
-                self.second_began = (step, t - seconds)
-            if joules is not None:
-                joules = number_of(event, "joules")
-            issued, first = get("issue_seconds"), get("first_issue_seconds")
-            if issued is not None:
-                issued, first = _part_of(issued, seconds), _part_of(first, seconds)
-            waited, left_out = get("data_seconds"), get("left_out_seconds")
-            if waited is not None or left_out is not None:
-                waited, left_out = seconds_of(event, "data_seconds"), seconds_of(event, "left_out_seconds")
-            self.blocks.append(Block(phase, step, n, seconds, samples, joules, issued, first, waited, left_out))
+        self._add_blocks([block], [seconds_of(event, "t")])
         return True
+
+    def _add_lines(self, lines: Sequence[StepsLine]) -> None:
+        """Add consecutive events of blocks: nearly all of a log, so without a call for each."""
+        self.events += len(lines)
+        times = [line.t for line in lines]
+        self._add_blocks(lines, times)
+        if self._t is None or self.last_t is None or not _ticks(self._t, lines):
+            for line in lines:
+                self._tell(line.t, {"ev": line.ev, "seconds": line.seconds, "left_out_seconds": line.left_out_seconds})
+        else:
+            self._t = self.last_block_t = times[-1]
+            self.last_t = max(self.last_t, *times)
+
+    def _add_blocks(self, blocks: Sequence[Block], times: Sequence[float | None]) -> None:
+        """times: unix seconds at the end of each block."""
+        if len(self.blocks) < 2:
+            counted = [(block, t) for block, t in zip(blocks, times, strict=True) if block.phase in PHASES]
+            for number, (block, t) in enumerate(counted[:2], start=len(self.blocks)):
+                if number == 0 and t is not None:
+                    self.first_step_t, self.first_ended = t - block.seconds, (block.end, t)
+                elif number == 1 and t is not None:
+                    self.second_began = (block.step, t - block.seconds)
+        self.blocks += [
+            block if block.issue_seconds is block.first_issue_seconds is None else _with_possible_issue(block)
+            for block in blocks
+            if block.phase in PHASES
+        ]
 
     def _read_device(self, event: Mapping[str, Any]) -> bool:
         self.devices.append(event)
@@ -357,9 +372,22 @@ def _told(event: Mapping[str, Any]) -> float:
     return (seconds_of(event, "seconds") or 0.0) + (seconds_of(event, "left_out_seconds") or 0.0)
 
 
-def _part_of(value: Any, seconds: float) -> float | None:
-    """Return `value` if it can be a part of a block of `seconds`, else None."""
-    return value if type(value) is float and 0.0 <= value <= seconds else None
+def _with_possible_issue(block: Block) -> Block:
+    """Return the block without times to issue its steps that are longer than itself."""
+    known = {name: getattr(block, name) for name in ("issue_seconds", "first_issue_seconds")}
+    if all(seconds is None or seconds <= block.seconds for seconds in known.values()):
+        return block
+    possible = {n: None if s is None or s > block.seconds else s for n, s in known.items()}
+    return msgspec.structs.replace(block, **possible)
+
+
+def _ticks(t: float, lines: Sequence[StepsLine]) -> bool:
+    """Return whether the clock shows no damage (`RankLog._tell`). t: unix seconds of the event before the lines."""
+    for line in lines:
+        if not 0.95 * line.seconds - CLOCK_SECONDS <= line.t - t <= GAP_SECONDS:
+            return False
+        t = line.t
+    return True
 
 
 # At class level: bound methods in each log would form cycles that only the garbage collector frees.

@@ -5,9 +5,15 @@ analysis/read/log/rank.py creates them from valid events.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import sys
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+
+from analysis.base.values import LARGEST_COUNT, LONGEST_SECONDS
 
 FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
+PHASES = (FIRST, WARMUP, REWARM, MEASURE)
 # Why an attempt took no more steps. SCRIPT_ENDED: the user's script was over before.
 PRECISION, LIMIT, SCRIPT_ENDED = "precision", "limit", "script ended"
 STOPPED = (PRECISION, LIMIT, SCRIPT_ENDED)
@@ -18,7 +24,14 @@ HOOKS, PROBE, PATTERN = "hooks", "probe", "pattern"
 TRACED = ("window", "compute", "exposed_communication", "communication", "copies", "data_wait", "idle")
 
 
-class Block(NamedTuple):
+# Limits of analysis.base.values, which msgspec checks where it reads or converts a value.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
+_Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_SECONDS)]
+_Joules = Annotated[float, msgspec.Meta(ge=0.0, le=sys.float_info.max)]
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
     """Steps timed together, between two fences.
 
     Attributes:
@@ -34,19 +47,31 @@ class Block(NamedTuple):
     """
 
     phase: str
-    step: int
-    n: int
-    seconds: float
-    samples: int
-    joules: float | None = None
-    issue_seconds: float | None = None
-    first_issue_seconds: float | None = None
-    data_seconds: float | None = None
-    left_out_seconds: float | None = None
+    step: _Count
+    n: _Positive
+    seconds: _Seconds
+    samples: _Count
+    joules: _Joules | None = None
+    issue_seconds: _Seconds | None = None
+    first_issue_seconds: _Seconds | None = None
+    data_seconds: _Seconds | None = None
+    left_out_seconds: _Seconds | None = None
 
     @property
     def end(self) -> int:
         return self.step + self.n
+
+
+# Optional parts of a block: an impossible one is left out, and not the block.
+BLOCK_PARTS = ("issue_seconds", "first_issue_seconds", "data_seconds", "left_out_seconds")
+
+
+class StepsLine(Block, frozen=True, gc=False, kw_only=True):
+    """A block as a line of a log. t: unix seconds at its end."""
+
+    v: Literal[1]
+    ev: Literal["steps"]
+    t: _Seconds
 
 
 class Resume(NamedTuple):

@@ -207,9 +207,12 @@ def test_more_events_than_can_be_meant_are_counted_and_not_read(
         ['{"a":"1', '2"}'],
         ["", "  ", '{"a":1}', "\ufeff{}", "1e400", "nul", '{"a":1}\u2028', '{"a":1}\r'],
         ["[" * 5000 + "]" * 5000, '{"a":1}'],
+        ['{"v":1,"ev":"steps","step":[1', '{"ev":"steps"}]}', '{"ev":"steps"},{"ev":"steps"}'],
+        ['{"a":{"ev":"steps"}}', '{"v":1,"a":{"ev":"steps"},"t":1.0}'],
     ],
 )
-def test_lines_parsed_at_once_are_those_parsed_one_by_one(lines: list[str]) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_lines_parsed_at_once_are_those_parsed_one_by_one(lines: list[str], sealed: bool) -> None:
     def alone() -> tuple[list[Any], Counter[str]]:
         log, found = RankLog(), []
         for line in lines:
@@ -219,11 +222,12 @@ def test_lines_parsed_at_once_are_those_parsed_one_by_one(lines: list[str]) -> N
     for end in ("\n", ""):
         piece = ("\n".join(lines) + end).encode()
         log = RankLog()
-        values = _parsed(piece)
+        values = _parsed(piece, sealed)
         found = list(_one_by_one(piece, log)) if values is None else values
         assert found == alone()[0]
         assert sum(log.damage.values()) == sum(alone()[1].values())
-    assert (_parsed("\n".join(lines).encode()) is None) == (lines[1] != '{"b":[1,2]}')
+    whole = lines[1] == '{"b":[1,2]}' or (lines[0] == '{"a":{"ev":"steps"}}' and not sealed)
+    assert (_parsed("\n".join(lines).encode(), sealed) is not None) == whole
 
 
 def test_processes_give_the_rows_in_order_and_one_that_dies_is_named(study: StudyBuilder) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import tempfile
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,13 @@ from hypothesis import strategies as st
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
+from analysis.read.log import file
+from analysis.read.log.file import read_log
+from analysis.read.log.values import BLOCK_PARTS, Block
 from analysis.read.study import read_study
 from analysis.report.findings import findings_of
+from harness.core.events import UnknownVersion
+from harness.core.seals import LineSeal
 
 RANKS, BLOCKS = 2, 4
 # Two ranks' blocks; all numbers in the logs are distinct, so that none can be mistaken for another.
@@ -172,3 +179,40 @@ def test_no_damage_raises_or_becomes_a_number(
         if point.gpus == RANKS and point.measured:
             assert point.samples_per_second == pytest.approx(samples / seconds)
     shutil.rmtree(folder)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["v", "ev", "t", "phase", "step", "n", "seconds", "samples", "joules", *BLOCK_PARTS]),
+            st.integers(0, BLOCKS - 1),
+            st.sampled_from([*VALUES, "1", "0", "2", "1.0", '"steps"', '"end"', "1700000500.25", "1700050500.25"]),
+        ),
+        max_size=3,
+    )
+)
+def test_blocks_of_an_intact_log_are_read_as_one_by_one(changes: list[tuple[str, int, str]]) -> None:
+    """What a log holds may be wrong though its checksums fit: those of a sealed log are read in another way."""
+    lines = ['{"v":1,"t":1700000000.5,"ev":"start","world_size":1}']
+    for number, seconds in enumerate(SECONDS[0]):
+        values = {"v": "1", "t": f"170000010{number}.5", "ev": '"steps"', "phase": '"measure"', "step": f"{number}"}
+        values |= {"n": "1", "seconds": f"{seconds}", "samples": "64", "joules": "2.5", "issue_seconds": "0.5"}
+        values |= {name: value for name, at, value in changes if at == number}
+        lines.append("{" + ",".join(f'"{name}":{value}' for name, value in values.items()) + "}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        seal = LineSeal(path)
+        path.write_text("".join(map(seal.seal, lines)))
+        found = seen(path)
+        with unittest.mock.patch.object(file, "_parsed", return_value=None):
+            assert seen(path) == found
+
+
+def seen(path: Path) -> dict[str, Any] | str:
+    try:
+        log = vars(read_log(path))
+    except UnknownVersion as error:
+        return str(error)
+    del log["_previous"]
+    return {**log, "blocks": [{name: getattr(b, name) for name in Block.__struct_fields__} for b in log["blocks"]]}
