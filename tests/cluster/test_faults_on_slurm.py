@@ -151,7 +151,7 @@ def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path:
 def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_path: Path) -> None:
     # Longer than two ranks take to start on two busy cores, so that they have started before the hang.
     hang = ("heartbeat=60", "fault=hang", "fault.step=21", "fault.rank=1")
-    with started(slurm, tmp_path, "gpus=2", "cluster.gpus_per_node=1", *LONG, *hang) as process:
+    with started(slurm, tmp_path, "gpus=2", "cluster.gpus_per_node=1", *LONG_TRAINED, *hang) as process:
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 1, output
     run_dir = run_of(tmp_path, 2)

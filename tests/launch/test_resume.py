@@ -140,7 +140,7 @@ def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: C
 
 
 def test_a_rank_that_hangs_is_ended_with_its_stacks_shown(cli: Cli, tmp_path: Path) -> None:
-    done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=60")
+    done = cli("harness", "gpus=2", *TRAINED, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=60")
     assert done.returncode == 1
     assert "rank 1: no progress for 60 s (heartbeat)" in done.stdout, "not rank 0, which waits for it"
     (run_dir,) = run_dirs(tmp_path)
