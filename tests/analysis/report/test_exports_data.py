@@ -145,7 +145,7 @@ def test_every_run_is_a_row_and_csv_and_parquet_hold_the_same(study: StudyBuilde
     assert (first["test_accuracy"], first["energy_joules"], first["energy_basis"]) == ("0.7", "1200.0", "measured")
     assert next(row for row in rows if row["gpus"] == "8")["marks"] == "oversubscribed;single run"
     described = pyarrow.parquet.read_schema(io.BytesIO(files["runs.parquet"])).field("step_seconds").metadata
-    assert described == {b"description": b"mean of the timed steps, s"}
+    assert described == {b"description": b"mean time of the timed steps, s"}
 
 
 def test_names_are_no_formulas_for_a_spreadsheet(study: StudyBuilder) -> None:
