@@ -230,7 +230,7 @@ def test_the_probe_finds_that_there_is_no_gpu_and_no_data_on_the_node(cli: Cli, 
         )
     assert checks(done)["data sets: cifar10"]["state"] == "ok"
     assert {"probe: GPUs", "probe: pytorch", "probe: data set cifar10"} <= set(missing(done))
-    assert "none of its files" in checks(done)["probe: data set cifar10"]["found"]
+    assert "nothing in" in checks(done)["probe: data set cifar10"]["found"]
     convolution = checks(done)["probe: pytorch: convolution, fp32"]
     assert "sees no GPU here" in convolution["found"]
     assert "use a CUDA build of it on a GPU node" in convolution["advice"]
