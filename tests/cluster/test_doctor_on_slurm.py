@@ -207,7 +207,10 @@ def test_the_probe_job_tells_what_its_node_sees_and_reduces_over_two(cli: Cli, s
     computed = {name.removeprefix("probe: pytorch: "): text for name, text in found.items() if "pytorch: " in name}
     reductions = {"allreduce, 2 ranks", "allreduce, 2 nodes"}
     assert set(computed) == {"convolution, fp32", "convolution, bf16", "compile=true"} | reductions
-    assert {checks(done)[f"probe: pytorch: {name}"]["state"] for name in computed} == {"ok"}
+    states = {name: checks(done)[f"probe: pytorch: {name}"]["state"] for name in computed}
+    if "emulat" in computed["convolution, bf16"]:  # a processor without instructions for bf16
+        assert states.pop("convolution, bf16") == "note"
+    assert set(states.values()) == {"ok"}, computed
     assert all(text.startswith("on the CPU, ") for text in computed.values()), computed
     # One machine, one clock.
     assert float(re.search(r"agree, to within ([\d.]+) s", found["probe: clock"])[1]) < 10  # type: ignore[index]
