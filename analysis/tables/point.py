@@ -163,7 +163,7 @@ class Point:
 
     @property
     def imported_framework(self) -> str | None:
-        """What the column 'framework' of an imported table says, where the series differ in it."""
+        """Return the framework column of an imported table, if the series differ in it."""
         found = _FRAMEWORK.search(self.detail) if self.framework == IMPORTED else None
         return framework_name(found[1]) if found else None
 

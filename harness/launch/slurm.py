@@ -312,7 +312,7 @@ class _Accounting:
         self._asked: set[str] = set()
 
     def states(self, jobs: Mapping[str, str | None], now: float) -> dict[str, str | None]:
-        """Return the final state of each run's job, None if it is not to be had; without those to be asked for again.
+        """Return the final state of each run's job, None if unknown; runs that must be asked for again are left out.
 
         Args:
             jobs: job by run id.

@@ -132,7 +132,7 @@ def wait_for_address(attempt_dir: Path, given_up: Callable[[], bool] = lambda: F
 
 @dataclass
 class _Connection:
-    """Of a process of the run. rank: None until the first message says it."""
+    """A connection from a process of the run. rank: None until its first message."""
 
     socket: socket.socket
     rank: int | None = None

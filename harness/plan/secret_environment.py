@@ -90,7 +90,7 @@ def masked(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
 
 
 def notes(values: Mapping[str, str]) -> list[str]:
-    """What the user should know about the secrets, one sentence each."""
+    """Return remarks about the secrets for the user, one sentence each."""
     short = [name for name, value in values.items() if 0 < len(value) < FEWEST_CHARACTERS]
     named = ", ".join(name for name in short if not is_of_command(name)) or "a secret of the command"
     return [f"{named}: fewer than {FEWEST_CHARACTERS} characters, not masked in the runs' output"] if short else []

@@ -193,7 +193,7 @@ def test_no_damage_raises_or_becomes_a_number(
     )
 )
 def test_blocks_of_an_intact_log_are_read_as_one_by_one(changes: list[tuple[str, int, str]]) -> None:
-    """What a log holds may be wrong though its checksums fit: those of a sealed log are read in another way."""
+    """Sealed logs take a faster path, which must reject the same wrong values as the slow one."""
     lines = ['{"v":1,"t":1700000000.5,"ev":"start","world_size":1}']
     for number, seconds in enumerate(SECONDS[0]):
         values = {"v": "1", "t": f"170000010{number}.5", "ev": '"steps"', "phase": '"measure"', "step": f"{number}"}

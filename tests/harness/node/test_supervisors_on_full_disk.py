@@ -1,4 +1,4 @@
-"""What the supervisors of a run's ranks can still tell each other on a full disk: a small file system in memory."""
+"""Supervisors still tell each other of a failure on a full disk: tested on a small file system in memory."""
 
 from __future__ import annotations
 
