@@ -70,9 +70,7 @@ def test_too_little_text_is_refused_with_how_much_it_needs(tmp_path: Path) -> No
 
 def test_no_text_says_where_to_put_it(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
-    with pytest.raises(
-        DataError, match=r"text: none of its files.* put any text as files \*\.txt into the folder text"
-    ):
+    with pytest.raises(DataError, match=r"nothing in .*/text\. .* put any text as files \*\.txt into the folder text"):
         locate("text", "text", str(tmp_path))
 
 

@@ -26,8 +26,9 @@ def against_allreduce(nodes: int, per_node: int, *cases: tuple[str, dict[str, An
             # The same sums in buckets of another size: fp32 rounding, amplified over four steps.
             ("allreduce", LATE, 1e-4),
             ("zero1", DDP, 1e-4),
-            # 2 x 4 samples x (64 + 10) numbers are fewer than 2 x 64 x 10, so the last layer sends factors.
-            ("hybrid", DDP, 1e-4),
+            # 2 x 4 samples x (64 + 10) numbers are fewer than 2 x 64 x 10, so the last layer sends factors. Its product
+            # is rounded otherwise in every step: on processors without AVX-512 an activation near 0 changes its sign.
+            ("hybrid", DDP, 2e-3),
         ],
         [
             # Averaging weights equals a step with averaged gradients, up to rounding of the weights, which moved
@@ -51,6 +52,8 @@ def test_ranks_that_are_synchronised_learn_what_ddp_does(cases: list[Case]) -> N
         case = f"{strategy} {options}: {said}"
         assert said["world_sizes"] == [2, 2], case
         assert said["apart"] < bound, case
+        if bound < 5e-3:
+            assert said["step_apart"] < 1e-5, f"more than rounding in one step: {case}"
         assert said["ranks_apart"] == 0, case
         assert said["as_before_scoring"], case
         assert said["continues"], case

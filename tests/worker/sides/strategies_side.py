@@ -24,10 +24,12 @@ Case = Tuple[str, Dict[str, Any]]
 
 def against_allreduce(nodes: int, per_node: int, cases: List[Case]) -> List[Dict[str, Any]]:
     """Return, for each strategy with its options, the distance of its weights from DDP's after the same steps, relative
-    to how far DDP's moved; and whether ranks that resume from a checkpoint end with the same weights."""
+    to how far DDP's moved, and the same of rank 0 after the first step; and whether ranks that resume from a
+    checkpoint end with the same weights."""
     with tempfile.TemporaryDirectory() as folder:
         [reference, *_] = trained("allreduce", {"bucket_mb": None}, nodes, per_node, Path(folder), 0)
     moved = np.linalg.norm(reference["weights"] - reference["start"])
+    stepped = np.linalg.norm(reference["stepped"] - reference["start"])
     said = []
     for strategy, options in cases:
         with tempfile.TemporaryDirectory() as folder:
@@ -37,6 +39,7 @@ def against_allreduce(nodes: int, per_node: int, cases: List[Case]) -> List[Dict
         said.append(
             {
                 "apart": max(float(np.linalg.norm(rank["weights"] - reference["weights"]) / moved) for rank in ranks),
+                "step_apart": float(np.linalg.norm(first["stepped"] - reference["stepped"]) / stepped),
                 "ranks_apart": max(float(np.abs(rank["weights"] - first["weights"]).max()) for rank in ranks),
                 "scored_apart": max(float(np.abs(rank["scored"] - first["scored"]).max()) for rank in ranks),
                 "as_before_scoring": all(np.array_equal(rank["weights"], rank["weights_after"]) for rank in ranks),
@@ -82,6 +85,8 @@ def one_rank(
         if step == SAVED and not first:
             adapter.save(Path(folder))
         adapter.step()
+        if step == 0:
+            answer["stepped"] = flat(adapter.weights())
     answer["weights"] = flat(adapter.weights())
     images, _ = next(batches(99, BATCH, 0))
     with adapter.evaluation():
