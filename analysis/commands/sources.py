@@ -33,7 +33,9 @@ def declare_reading(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help="over a log's name, its groups are columns: '(?P<gpus>\\d+)gpu'",
     )
-    group.add_argument("--batch", type=float, metavar="N", help="samples of a step over all GPUs, if not stated")
+    group.add_argument(
+        "--batch", type=float, metavar="N", help="samples (or tokens) of a step over all GPUs, if not stated"
+    )
     group.add_argument("--batch-per-gpu", type=float, metavar="N", help="the same of one GPU")
     group.add_argument("--gpus-per-node", type=int, metavar="N", help="if neither it nor the nodes are stated")
     group.add_argument("--series-columns", metavar="NAME,...", help="columns that tell series apart, in any case")

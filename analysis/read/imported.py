@@ -86,7 +86,7 @@ def read_imported(path: Path, reading: Reading = AS_IT_IS) -> Study:
     about, problems = identity_columns(table, reading)
     problems += logs.problems if logs else []
     rows = [_row(table, index, about, reading) for index in range(len(table.rows))]
-    remarks = list(problems)
+    remarks = [*problems, *(logs.remarks if logs else ())]
     if all(row.nodes is None for row in rows):
         remarks.append(
             f"{path.name} has no column nodes: every size is taken to be on one node; --gpus-per-node changes it"

@@ -103,12 +103,14 @@ class Logs:
         headers, rows: as of a table, where each row is named by its log.
         measured: columns of `Run` by the name of the log.
         unused: why, by the name of the log.
+        remarks: on how they were read.
     """
 
     headers: tuple[str, ...]
     rows: list[tuple[str, Sequence[str]]] = field(default_factory=list)
     measured: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -140,7 +142,8 @@ def read_pattern_logs(path: Path, reading: Reading) -> Logs:
     if not files or len(files) > MOST_LOGS:
         raise StudyError(f"{path} holds {len(files):,} logs; give a folder with one log per run, at most {MOST_LOGS:,}")
     own = [group for group in name.groupindex if group not in (GPUS, BATCH, BATCH_PER_GPU)]
-    logs = Logs((GPUS, _rate_name(pattern), BATCH, *own))
+    rate = _rate_name(pattern)
+    logs = Logs((GPUS, rate, BATCH, *own), remarks=_remarks(path, rate, reading))
     for file in files:
         shown = printable(file.name)
         try:
@@ -176,6 +179,21 @@ def _expression(text: str) -> re.Pattern[str]:
 def _rate_name(pattern: Pattern) -> str:
     tokens = any(name.startswith("tokens") for name in pattern.regex.groupindex)
     return TOKENS if tokens else RATE_NAMES.get(pattern.name, SAMPLES)
+
+
+def _remarks(path: Path, rate: str, reading: Reading) -> tuple[str, ...]:
+    """Language models are mostly configured in sequences, which a batch given here must not be."""
+    given = [f"{name}={value:g}" for name, value in _given(reading) if value is not None]
+    if rate != TOKENS or not given:
+        return ()
+    return (
+        f"{path.name}: throughput and batch are in tokens, so {listed(given, 'and')} is taken as tokens; if you meant "
+        "sequences, give sequences x tokens of each",
+    )
+
+
+def _given(reading: Reading) -> tuple[tuple[str, float | None], ...]:
+    return ("--batch", reading.batch), ("--batch-per-gpu", reading.batch_per_gpu)
 
 
 def _facts_of_name(file: Path, name: re.Pattern[str]) -> dict[str, str]:
@@ -292,6 +310,12 @@ def _work(
     if not gpus or gpus != int(gpus) or gpus > MOST_COUNT:
         raise Unusable(
             "it does not say on how many GPUs it ran; put that into its name, and give --file-name '(?P<gpus>\\d+)gpu'"
+        )
+    if batch and reading.batch_per_gpu and not math.isclose(batch, per_gpu * gpus):
+        unit = "tokens" if _rate_name(pattern) == TOKENS else "samples"
+        raise Unusable(
+            f"its batch is {batch:,g} {unit} on {gpus:g} GPUs, which is {batch / gpus:,g} and not "
+            f"--batch-per-gpu={reading.batch_per_gpu:g} of each; leave the option out"
         )
     separate = pattern.name not in FACTS or SEPARATE in said
     return int(gpus), batch or (per_gpu * gpus or None), separate

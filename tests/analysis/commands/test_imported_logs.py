@@ -222,6 +222,21 @@ def test_groups_of_the_name_tell_series_apart_and_give_nodes(tmp_path: Path) -> 
     ]
 
 
+def test_a_batch_given_for_a_log_in_tokens_is_said_to_be_tokens(tmp_path: Path, capsys) -> None:
+    folder = folder_of(tmp_path, lambda gpus: nanogpt(gpus).split("\n", 1)[1])
+    read = ["--pattern", "nanogpt", "--file-name", r"_(?P<gpus>\d+)gpu", "--batch-per-gpu", "12"]
+    assert main([str(folder), "--only", "csv", *read]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--batch-per-gpu=12 is taken as tokens; if you meant sequences" in said
+
+
+def test_a_batch_that_contradicts_the_log_is_not_read_past(tmp_path: Path, capsys) -> None:
+    folder = folder_of(tmp_path, nanogpt, [2])
+    read = ["--pattern", "nanogpt", "--file-name", r"_(?P<gpus>\d+)gpu", "--batch-per-gpu", "12"]
+    said = refusal(capsys, folder, *read)
+    assert "its batch is 24,576 tokens on 2 GPUs, which is 12,288 and not --batch-per-gpu=12 of each" in said
+
+
 def test_every_command_takes_the_folder(tmp_path: Path, capsys) -> None:
     folder = folder_of(tmp_path, torchtitan)
     read = ["--pattern", "torchtitan", "--gpus-per-node", "2"]
