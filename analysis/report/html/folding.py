@@ -28,7 +28,7 @@ def deflated(text: str) -> str:
 
 def folded(name: str, where: str, row: str = "", *, caller: Callable[[], str]) -> Markup:
     """Fold the body of `{% call folded("points", "scaling.csv") %}`: its first pieces stay as they are, the others are
-    compressed in a <script> that browsers do not run, with what page.js needs to open them.
+    compressed in a <script> that browsers do not run, with what the page needs to open them.
 
     name: of the table or list. where: the file that has the same rows. row: how a row begins, if not with <tr> or
     <details>.
@@ -57,7 +57,7 @@ def folded(name: str, where: str, row: str = "", *, caller: Callable[[], str]) -
 
 
 def json_script(name: str, document: Any) -> Markup:
-    """Embed the document for page.js in a <script> that browsers do not run, compressed if it is long."""
+    """Embed the document in a <script> that browsers do not run, compressed if it is long."""
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > MOST_INLINE:
         return Markup('<script type="text/plain" id="{}" class="deflated">{}</script>').format(name, deflated(text))

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 FOLDER = Path(__file__).parent
+SCRIPTS = ("dom", "rows", "choice", "drawings", "run", "page")  # of script/, in this order
 PLOTS = ("speedup", "efficiency")  # shown without unfolding
 CPU_HEADINGS = {
     "gpus": replace(POINT["gpus"], heading="CPU ranks"),
@@ -226,6 +227,11 @@ def source(name: str) -> Markup:
     return Markup((FOLDER / name).read_text(encoding="utf-8"))
 
 
+def page_script() -> Markup:
+    """What the page does in a browser, as one module."""
+    return Markup("\n").join(source(f"script/{name}.js") for name in SCRIPTS)
+
+
 def is_warning(mark: str) -> bool:
     """Return whether figures with this warning are not what they seem."""
     return mark in WARNINGS or "oversubscribed" in mark or "work differs" in mark
@@ -261,6 +267,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "DASH": text.DASH,
         "source": source,
+        "page_script": page_script,
         "json_script": json_script,
         "folded": folded,
         "table_of": table_of,

@@ -22,7 +22,7 @@ FEW_OF_MANY = 3  # lines of each of more
 
 
 class Details(NamedTuple):
-    """The details that page.js shows for an opened run.
+    """The details that the page shows for an opened run.
 
     block: compressed JSON: {"configuration", "environment": {"shared": {...}, "differing": [keys]}, "environments":
     [{...}] (null: no room for them), "runs": {run id: {"status", "facts", "configuration": {...}, "environment": index,

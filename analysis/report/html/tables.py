@@ -41,7 +41,7 @@ class _Found:
 
 
 def table_of(name: str, label: str, where: str, kind: str = "", *, caller: Callable[[], str]) -> Markup:
-    """A table that page.js sorts and filters, with what is equal in every row above it and its further rows folded.
+    """A table that the page sorts and filters, with what is equal in every row above it and its further rows folded.
 
     name: of its element. label: for screen readers. where: the file that has the same rows. kind: CSS classes.
     """

@@ -134,7 +134,7 @@ TERMS: Mapping[str, Term] = {
 
 
 def question_mark(key: str) -> Markup:
-    """A link to the definition, which page.js shows where the link stands; empty if the term has none."""
+    """A link to the definition, which the page shows where the link stands; empty if the term has none."""
     if key not in TERMS:
         return Markup()
     return Markup('<a class="what" href="#term-{0}" aria-label="What is {1}?">?</a>').format(key, TERMS[key].name)

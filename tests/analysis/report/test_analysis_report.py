@@ -17,7 +17,7 @@ from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 from analysis.read.study import read_study
 from analysis.report.charts.vega import kept_vega_script
 from analysis.report.findings import findings_of
-from analysis.report.html.render import source
+from analysis.report.html.render import page_script
 from analysis.report.palette import LOOKS
 from analysis.report.print.drawing import drawing
 from analysis.report.print.figures import drawn
@@ -198,7 +198,7 @@ def test_hostile_names_do_not_inject_markup(study: StudyBuilder) -> None:
     assert "img" not in {tag for tag, _ in tags.tags}
     scripts, rest = scripts_and_rest(seen.html)
     assert "<script" not in rest
-    ours = (str(source("page.js")), kept_vega_script())
+    ours = (str(page_script()), kept_vega_script())
     for script in scripts:  # our own, or data that browsers do not run
         assert script in ours or re.fullmatch(r"[A-Za-z0-9+/=]*", script) or json.loads(script)
     assert not [name for _, attributes in tags.tags for name in attributes if name.startswith("on")]
