@@ -97,7 +97,7 @@ def _limit(findings: Findings, answers: Sequence[Answer], best: Answer) -> Reply
 
 def _fastest(findings: Findings, answers: Sequence[Answer]) -> Reply:
     """The fastest of the series that did the same work, at the largest size that most of them share."""
-    question = "Which is the fastest, and is that sure?"
+    question = "Which is fastest, and how sure is that?"
     names = {answer.point.series: answer.name for answer in answers}
     comparisons = findings.comparisons
     if len(answers) == 1:

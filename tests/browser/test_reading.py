@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from pages import written
 
+from analysis.read.imported import read_imported
+from analysis.report.findings import findings_of
+from analysis.report.html.render import render_report
 from benchmarks.studies import unpack
 
 pytestmark = pytest.mark.browser
@@ -116,6 +119,21 @@ def test_legend_stands_beside_the_lines_where_there_is_room(recorded: Any) -> No
     assert recorded.locator("#chart-efficiency .role-legend-label text").first.text_content() == "MXNet KVStore"
     recorded.set_viewport_size({"width": 1280, "height": 900})
     recorded.wait_for_timeout(500)
+
+
+def test_names_wrap_in_the_legend_of_a_narrow_window(tmp_path: Path, opened: Callable[..., Any]) -> None:
+    table = tmp_path / "long.csv"
+    names = ["fully sharded data parallel with checkpointed activations", "one-name-of-many-letters-" + "x" * 45]
+    rows = [f"{gpus},{300 * gpus},{64 * gpus},{name}" for name in names for gpus in (1, 2)]
+    table.write_text("\n".join(["gpus,samples_per_second,batch,framework", *rows]))
+    path = tmp_path / "report.html"
+    path.write_text(render_report(findings_of(read_imported(table))), encoding="utf-8")
+    page = opened(path, width=400)
+    legend = page.locator("#chart-speedup .role-legend-label text")
+    assert sorted("".join(text.split()) for text in legend.all_text_contents()) == ["".join(n.split()) for n in names]
+    assert page.locator("#chart-speedup .role-legend-label tspan").count() > 2
+    rights = [box.evaluate("(text) => text.getBoundingClientRect().right") for box in legend.all()]
+    assert max(rights) <= 400
 
 
 def test_points_are_short_in_a_narrow_window(recorded: Any) -> None:

@@ -41,7 +41,7 @@ STRUCTURE: dict[str, Any] = {
         "title": None,
         "labelFontSize": 11,
         "symbolSize": 70,
-        "labelLimit": 290,
+        "labelLimit": 0,  # names of series wrap
         "rowPadding": 4,
         "offset": 10,
         # Stack two legends vertically (a Vega setting): side by side, the second is cut off on a phone.
