@@ -27,98 +27,103 @@ class Term:
 TERMS: Mapping[str, Term] = {
     "point": Term(
         "Point",
-        "All runs that differ only in seed and repeat. Figures are those of the completed ones; a step takes as long "
-        "as its slowest rank.",
+        "All runs that differ only in seed and repeat. Its figures are those of the completed runs; a step takes as "
+        "long as its slowest rank.",
     ),
     "interval": Term("95 % interval", "", ("95 % interval",)),
     "prediction_interval": Term(
         "90 % prediction interval",
-        "The range that is expected to hold a measurement of that size in 9 of 10 cases: from the errors that the same "
-        "law made on other systems (docs/prediction.md).",
+        "The range expected to hold a measurement of that size in 9 of 10 cases, derived from the errors of the same "
+        "law on other systems (docs/prediction.md).",
         ("90 % prediction interval",),
     ),
     "speedup": Term(
         "Speedup",
-        "Throughput, by that of the baseline: the smallest size of the series, or the framework alone with "
-        "baseline=plain. Each states its baseline.",
+        "Throughput divided by that of the baseline: the smallest size of the series, or with baseline=plain the "
+        "framework alone. Each speedup names its baseline.",
         ("speedup",),
     ),
     "efficiency": Term(
         "Efficiency",
-        "Speedup, by the factor of GPUs. What is missing to 100 % is the sum of the losses in the breakdown.",
+        "Speedup divided by the factor of GPUs. The gap to 100 % is the sum of the losses in the breakdown.",
         ("efficiency",),
     ),
     "goodput": Term("Goodput", GOODPUT_NOTE.removeprefix("Goodput: ").capitalize()),
     "global_batch": Term("Global batch", "Samples per step of all ranks together."),
     "test_accuracy": Term(
         "Test accuracy",
-        "Fraction of the test samples that are right after training, mean of the runs. Compare only points that saw as "
-        "many samples.",
+        "Share of the test samples classified correctly after training, mean of the runs. Compare only points that "
+        "were trained on the same number of samples.",
     ),
     "test": Term(
         "Test",
         "Welch's t test on the logarithm of seconds per sample, between the runs of two points that did the same work, "
-        "corrected by Holm for all pairs of the report. What is not called faster is not shown to be equal.",
+        "Holm-corrected over all pairs of the report. Series without a shown difference are not shown to be equal.",
         ("test",),
     ),
-    "data_stall_seconds": Term("Data stall", "A full step less one on a batch that is there already.", ("data stall",)),
+    "data_stall_seconds": Term(
+        "Data stall", "A full step minus a step on a batch that is already on the device.", ("data stall",)
+    ),
     "exposed_communication_seconds": Term(
         "Exposed synchronisation",
-        "A step on a batch that is there already less one without synchronisation: messages that compute does not "
-        "hide, waiting for other ranks and, unless shown as gradient bucketing, copies of gradients.",
+        "A step on a batch that is already on the device minus the same without synchronisation: messages that compute "
+        "does not hide, waiting for other ranks and, unless shown as gradient bucketing, copies of gradients.",
         ("exposed synchronisation",),
     ),
     "bucketing_seconds": Term(
         "Gradient bucketing",
-        "What DDP's buckets and hooks take in a process group of one rank.",
+        "Time that DDP's buckets and hooks take in a process group of one rank.",
         ("gradient bucketing",),
     ),
     "imbalance_seconds": Term(
-        "Imbalance", "The slowest rank without synchronisation less the mean of the ranks.", ("imbalance",)
+        "Imbalance", "A step without synchronisation of the slowest rank minus the mean of all ranks.", ("imbalance",)
     ),
     "compute_seconds": Term(
         "Compute",
-        "The mean of the ranks without synchronisation. Slower compute: what it takes more than in the baseline.",
+        "A step without synchronisation, mean of the ranks. Slower compute: the time it takes beyond that of the "
+        "baseline.",
         ("slower compute",),
     ),
     "unexplained_seconds": Term(
-        "Unexplained", "What the timed steps took beyond the probes' full step.", ("unexplained",)
+        "Unexplained", "Time of the timed steps beyond that of the full step in the probes.", ("unexplained",)
     ),
     "startup_seconds": Term(
         "Start-up",
-        "Imports, data, rendezvous and building of the network: the sum of these parts as the slowest rank timed them. "
-        "Not stated for runs with verify=true, which takes its time there.",
+        "Imports, data, rendezvous and building the network: the sum of these parts on the slowest rank. Not stated "
+        "for runs with verify=true, whose checks run in between.",
     ),
     "first_step_seconds": Term(
         "First step",
-        "From the begin of the job's ranks to the end of the slowest one's first step. Not stated for runs with "
+        "From the start of the job's ranks to the end of the first step of the slowest one. Not stated for runs with "
         "verify=true.",
     ),
     "first_block_seconds": Term(
-        "Compile and autotune", "The first step itself, on the slowest rank. It is in no throughput."
+        "Compile and autotune", "The first step itself, on the slowest rank. No throughput includes it."
     ),
-    "overlap": Term("Overlap", "How much of an allreduce of the gradients' size a step hides at least."),
-    "bus_gb_per_s": Term("Bus bandwidth", "Of an allreduce of the gradients' size alone, as nccl-tests defines it."),
-    "tflops_per_gpu": Term("TFLOP/s", "Three times the forward pass by the catalogue's arithmetic, per GPU."),
-    "model_flops_utilisation": Term("MFU", "TFLOP/s, by the device's nominal peak."),
+    "overlap": Term("Overlap", "The least share of an allreduce of all gradients that a step hides behind compute."),
+    "bus_gb_per_s": Term("Bus bandwidth", "Of an allreduce of all gradients, timed alone, as nccl-tests defines it."),
+    "tflops_per_gpu": Term(
+        "TFLOP/s", "Three times the arithmetic of the forward pass, from the catalogue, per GPU and second."
+    ),
+    "model_flops_utilisation": Term("MFU", "TFLOP/s divided by the nominal peak of the device."),
     "parallel_efficiency": Term(
         "Parallel efficiency",
-        "Load balance × communication, as the POP Centre of Excellence defines them. Data is a factor of its own.",
+        "Load balance × communication, as the POP Centre of Excellence defines them. Data is a separate factor.",
     ),
-    "serial_fraction": Term("Serial fraction", "Karp and Flatt's, from the speedup."),
+    "serial_fraction": Term("Serial fraction", "By Karp and Flatt, from the speedup."),
     "marginal_efficiency": Term(
         "Marginal efficiency",
-        "The throughput that the GPUs beyond the next smaller size added, each relative to one GPU's.",
+        "Throughput added by the GPUs beyond the next smaller size, per GPU and relative to one GPU.",
     ),
     "epoch_gpu_hours": Term(
         "GPU-hours of an epoch",
-        "Time of an epoch's steps × GPUs; rank-hours on CPUs. Evaluations and start-up are not in it.",
+        "Time of the steps of an epoch × GPUs; rank-hours on CPUs. Without evaluations and start-up.",
         ("GPU-hours", "rank-hours"),
     ),
     "epoch_front": Term(
         "On the front",
         "Pareto-optimal: no other point of the same model and data set takes both less time and fewer GPU-hours. "
-        "Epochs at other batch sizes do not teach the same.",
+        "An epoch with another batch size does not train the network equally well.",
     ),
     "outlier_blocks": Term(
         "Outside the fences",
@@ -127,8 +132,8 @@ TERMS: Mapping[str, Term] = {
     ),
     "staleness_mean": Term(
         "Staleness",
-        "Of an update that a parameter server applied: how many others it had applied since the worker took the "
-        "weights that the gradient was made with. 0 is synchronous.",
+        "Number of other updates that a parameter server applied between a worker's reading of the weights and the "
+        "update computed from them. 0 is synchronous.",
     ),
 }
 
