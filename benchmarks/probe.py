@@ -1,8 +1,8 @@
-"""Cost of the hooks in a user's PyTorch script (harness/probe), beside the same script without them.
+"""Cost of the hooks in a user's PyTorch script (harness/probe), compared with the same script without them.
 
-Both run in turns, one process each. The script's step takes some 0.3 ms: per step the hooks cost the same in a step of
-any length, so their share of a step of 10 ms is computed from the difference. CPU time of the training thread is
-counted, since 50 µs are less than the noise of 10 ms of wall time on a shared machine.
+The two alternate, one process each. A step of the script takes about 0.3 ms. The hooks cost the same in a step of any
+length, so their share of a step of 10 ms is computed from the difference. The CPU time of the training thread is
+counted, since 50 µs are lost in the noise of 10 ms of wall time on a shared machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the traces of a run say of its steps: the parts by PyTorch's profiler (docs/breakdown.md)."""
+"""The parts of a step in the traces that PyTorch's profiler took of a run (docs/breakdown.md)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def main(run_dir: Path, pairs: int, steps: int) -> None:
         recording = Recording(log, facts)
 
         def block(recorder: Recorder, used: energy.Meter) -> float:
-            """A block as in harness/worker/loop.py; returns the seconds of all of it."""
+            """A block as in harness/worker/loop.py; returns its total seconds."""
             begin = time.perf_counter()
             counters = used.counters()
             recorder.begin()

@@ -40,7 +40,7 @@ class Failure:
 
 
 def examine(run_dirs: Sequence[Path], runs: Sequence[str], faults: Sequence[Injected]) -> list[Finding]:
-    """Return what is wrong with a study that has ended, but for its weights. runs: those that were asked for."""
+    """Return what is wrong with a finished study, apart from weights. runs: those that were requested."""
     found = {run_dir.name: run_dir for run_dir in run_dirs}
     findings = [Finding(LOST, run, "was never prepared") for run in runs if run not in found]
     findings += [Finding(WRONG, run, "was not asked for") for run in found if run not in runs]

@@ -43,7 +43,7 @@ def host_of(environ: Mapping[str, str]) -> str | None:
 
 
 def stop_without(command: int) -> None:
-    """Tell this process to save and stop when the command that started it dies, which its parent survives."""
+    """Make this process save and stop when the command that started it dies, since its parent would live on."""
 
     def watch() -> None:
         while True:

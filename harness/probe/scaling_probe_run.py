@@ -1,7 +1,7 @@
-"""Runs the training of the user and measures it: `python scaling_probe_run.py script arguments…`, or with `-m module`.
+"""Runs and measures the user's training: `python scaling_probe_run.py script arguments…`, or with `-m module`.
 
-Executed by its path in the user's environment. Nothing in this folder may hide a module of the user's, so it becomes
-the last place where modules are looked for.
+Executed by its path in the user's environment. Nothing in this folder may hide a module of the user, so it is
+searched for modules last.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How the ranks of an attempt ended: `exit.rank<r>.json` of each, and which rank failed first."""
+"""How each rank of an attempt ended (`exit.rank<r>.json`), and which rank failed first."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ RESERVED_BYTES = 4096
 
 @dataclass(frozen=True)
 class RankExit:
-    """How one rank's process ended: `exit.rank<r>.json` in the attempt's folder.
+    """How the process of one rank ended, as recorded in `exit.rank<r>.json`.
 
     Attributes:
         rank: the rank. A parameter server on a node of its own is numbered after the ranks.
         code: exit code; if negative, minus the signal number.
-        t: unix seconds, by the clock of its node.
+        t: unix seconds, on its node's clock.
         reason: why the harness killed this rank, or that the disk is full; None if it ended by itself.
         interrupted: stopped by the user or the scheduler, so the run is unfinished rather than failed.
         server: number of the parameter server, for a server on a node of its own.
-        waited: for a rank without progress, whether its stacks show that it waited for other ranks; None for others.
-        log_bytes: sizes of the event logs of the ranks that it supervised, by rank; None in older files.
-        machine: whose clock `t` is by, as in the event `start`; None in older files.
+        waited: whether the stacks of a rank without progress show it waiting for other ranks; None for other ranks.
+        log_bytes: sizes of the event logs of the supervised ranks, by rank; None in older files.
+        machine: the machine whose clock gave `t`, named as in the event `start`; None in older files.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Definitions behind the "?" at a term. They stand once, in the page's last section, which is printed."""
+"""Definitions behind the "?" next to a term; the last section of the page, which is printed too, lists them once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USED = re.compile(r'href="#term-([a-z_]+)"')
 
 @dataclass(frozen=True)
 class Term:
-    """name: as the definition is headed. about: the definition. phrases: words of sentences that get the "?"."""
+    """name: heading of the definition. about: the definition. phrases: words that get the "?" in sentences."""
 
     name: str
     about: str

@@ -1,6 +1,6 @@
-"""Ends the loops of Lightning and Hugging Face's Trainer in their own way, so that they close what they opened.
+"""Ends the loops of Lightning and Hugging Face's Trainer through their own interfaces, so that they clean up.
 
-Without validation and checkpoints at the end, and nothing of the script runs once they have returned.
+They skip the final validation and checkpoint, and the script does not continue once they have returned.
 """
 
 from __future__ import annotations

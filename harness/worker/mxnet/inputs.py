@@ -1,7 +1,7 @@
 """MXNet's input pipeline: Gluon's DataLoader with threads.
 
 Its worker processes would be forked while MXNet's engine has threads, and a killed one is replaced silently while the
-loader waits for its batch in vain.
+loader waits for its batch forever.
 """
 
 from __future__ import annotations
