@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from harness.core import run_files
 from harness.core.seals import CRC, LineSeal, is_intact, sealed
@@ -29,6 +29,12 @@ COMPLETED, FAILED = "completed", "failed"
 LEFT = 75
 # Without output for this long, an attempt that is not known to run is gone.
 SILENT_SECONDS = 60.0
+# Clocks that a network sets agree by this.
+CLOCK_SECONDS = 5.0
+# By no more than this is a clock off that nobody has noticed.
+WRONG_CLOCK_SECONDS = 86400.0
+# Files of an attempt that change while it runs.
+_SIGNS = ("events.", "exit.", "begin.", "stderr.", "stdout.")
 
 
 class UnknownVersion(ValueError):
@@ -151,22 +157,43 @@ def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
     return result
 
 
-def is_running(attempt_dir: Path) -> bool:
-    """Whether an attempt without a result is running, as far as this machine can tell without Slurm."""
+def is_running(attempt_dir: Path) -> Optional[bool]:
+    """Whether an attempt without a result is running, as far as this machine can tell without Slurm.
+
+    Of an attempt elsewhere: whether its files have changed lately. From the second call on, that is by this machine's
+    clock alone. The first call has only the files' times to go by, which may be of another clock: they tell that it
+    runs if they are of this minute, and nothing (None) otherwise, unless they are so old that no clock is that wrong.
+    """
     here = alive(attempt_dir)
     if here is not None:
         return here
-    try:
-        # After its rank, a supervisor waits for others and asks Slurm before it writes the result.
+    stats = [path.stat() for path in attempt_dir.iterdir() if path.name.startswith(_SIGNS)]
+    sizes, now = tuple(sorted((stat.st_ino, stat.st_size) for stat in stats)), time.monotonic()
+    before = _watched.setdefault(attempt_dir, _Watched(sizes, now))
+    if sizes != before.sizes:
+        _watched[attempt_dir] = _Watched(sizes, now, grew=True)
+        return True
+    if before.grew or now - before.since >= SILENT_SECONDS:
+        return now - before.since < SILENT_SECONDS
+    age = time.time() - max([stat.st_mtime for stat in stats], default=0.0)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        # After its rank, a supervisor waits for others and asks Slurm before it writes the result. Copies are new.
         ended = json.loads((attempt_dir / run_files.exit_status(0)).read_text(encoding="utf-8"))["t"]
-        return bool(time.time() - ended < SILENT_SECONDS)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    last = 0.0
-    for path in attempt_dir.iterdir():
-        if path.name.startswith(("events.", "exit.", "begin.", "stderr.")):
-            last = max(last, path.stat().st_mtime)
-    return time.time() - last < SILENT_SECONDS
+        age = max(age, time.time() - ended, key=abs)
+    if -CLOCK_SECONDS <= age < SILENT_SECONDS:
+        return True
+    return False if age >= WRONG_CLOCK_SECONDS else None
+
+
+class _Watched(NamedTuple):
+    """What this process has seen of an attempt on another machine."""
+
+    sizes: Tuple[Tuple[int, int], ...]  # (inode, bytes) of each file that shows a sign of life
+    since: float  # monotonic seconds at which they were seen first
+    grew: bool = False  # whether they were others before
+
+
+_watched: Dict[Path, _Watched] = {}
 
 
 def alive(attempt_dir: Path) -> Optional[bool]:

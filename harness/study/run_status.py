@@ -21,6 +21,11 @@ COMPLETED, FAILED = events.COMPLETED, events.FAILED
 RUNNING, PENDING, ENDING, STOPPED, MISSING, UNKNOWN = "running", "pending", "ending", "stopped", "missing", "unknown"
 # Display order: what needs attention first.
 STATES = (RUNNING, PENDING, ENDING, UNKNOWN, FAILED, STOPPED, MISSING, COMPLETED)
+# Note of a run whose state only the machine that started it can tell.
+ELSEWHERE = (
+    "started on another machine; by this machine's clock its files are not of the last minute, but the clocks may "
+    "differ: ask there, or with --watch"
+)
 # Enough of a log's end to contain the last block's event.
 TAIL_BYTES = 16384
 
@@ -125,7 +130,7 @@ def read(folder: Path, slurm: SlurmCache) -> StudyStatus:
         _update_from_slurm(folder, runs, submitted, slurm)
     for run in runs:
         if run.state == UNKNOWN and not (on_slurm and run.job):
-            run.state = STOPPED if run.attempts else MISSING
+            _settle_without_slurm(run)
     planned = sum(
         float(array.get("worst_case_node_hours", 0)) for invocation in invocations for array in invocation["arrays"]
     )
@@ -171,10 +176,13 @@ def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submis
     seconds = 0.0
     for attempt_dir, t in begun:
         latest = _last_events(attempt_dir / run_files.events(0))
-        still = result is None and attempt_dir == attempts[-1] and events.is_running(attempt_dir)
-        if still:
+        running = result is None and attempt_dir == attempts[-1] and events.is_running(attempt_dir)
+        if running:
             run.state = RUNNING
-        seconds += max(0.0, (time.time() if still else _last_sign(attempt_dir, latest)) - t)
+        elif running is None and run.job is None:
+            run.note = ELSEWHERE
+        here = running and events.alive(attempt_dir)  # so that the attempt began by this clock
+        seconds += max(0.0, (time.time() if here else _last_sign(attempt_dir, latest)) - t)
         if attempt_dir == begun[-1][0]:
             _progress(run, latest, batch)
     run.node_hours = seconds * run.nodes / 3600
@@ -240,7 +248,7 @@ def _update_from_slurm(
     states = slurm.states({run.job for run in gone if run.job})
     for run in gone:
         if run.job is None:
-            run.state = STOPPED if run.attempts else MISSING
+            _settle_without_slurm(run)
         elif run.state == RUNNING and states.get(run.job, "RUNNING").split()[0] in (
             "RUNNING",
             "COMPLETED",
@@ -250,7 +258,14 @@ def _update_from_slurm(
         else:
             run.state = STOPPED
             run.note = outcome.lost_reason(folder / run_files.RUNS / run.run_id, run.job, states.get(run.job))
-        run.eta_seconds = None
+        if run.state != RUNNING:
+            run.eta_seconds = None
+
+
+def _settle_without_slurm(run: RunStatus) -> None:
+    """Decide on the state of a run that has no job in Slurm."""
+    if run.state != RUNNING and run.note != ELSEWHERE:
+        run.state = STOPPED if run.attempts else MISSING
 
 
 def _last_events(path: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 from harness.core import run_files
 from harness.core.checkpoints import Saved
 from harness.core.events import EventWriter, attempt_dirs, read_events
+from harness.core.measuring.environment import machine_id
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec
 
@@ -92,7 +93,10 @@ class Checkpoints:
 
 
 def _left_behind(attempts: List[Path], rank: int) -> Tuple[int, Optional[float]]:
-    """Return (steps done by earlier attempts, seconds since the last event of one) from this rank's logs."""
+    """Return (steps done by earlier attempts, seconds since the last event of one) from this rank's logs.
+
+    The seconds are None where another machine wrote that event, whose clock may differ.
+    """
     done, seen = 0, None
     for attempt in attempts:
         try:
@@ -100,5 +104,7 @@ def _left_behind(attempts: List[Path], rank: int) -> Tuple[int, Optional[float]]
         except OSError:
             continue
         done = max([done, *(event["step"] + event["n"] for event in log if event["ev"] == "steps")])
-        seen = log[-1]["t"] if log else seen
+        if log:
+            here = any(event["ev"] == "start" and event.get("machine") == machine_id() for event in log)
+            seen = log[-1]["t"] if here else None
     return done, None if seen is None else max(0.0, time.time() - seen)

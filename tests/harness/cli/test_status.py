@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import tarfile
@@ -23,6 +24,18 @@ def valid(text: str) -> dict[str, Any]:
     document = json.loads(text)
     jsonschema.validate(document, json.loads((PROJECT / "harness/schemas/status.schema.json").read_text()))
     return document
+
+
+def move(attempt: Path, seconds: float) -> None:
+    """Let the attempt have run on another machine, whose clock is ahead by this."""
+    job = attempt / "job.json"
+    job.write_text(json.dumps(json.loads(job.read_text()) | {"host": "another"}))
+    for path in attempt.iterdir():
+        then = path.stat().st_mtime + seconds
+        if path.suffix in (".json", ".jsonl"):
+            text = re.sub(r'(?<="t":)\s*([0-9.]+)', lambda found: f"{float(found[1]) + seconds}", path.read_text())
+            path.write_text(text)
+        os.utime(path, (then, then))
 
 
 @pytest.mark.torch
@@ -101,6 +114,13 @@ def test_runs_of_this_machine_stop_by_cancel_and_with_their_command(
     used = status()["node_hours"]
     shutil.copytree(tmp_path / "results" / "scaling", tmp_path / "copy")
     assert (status("copy")["node_hours"], status("copy")["state"]) == (used, "stopped")
+    # The same, had another machine run it, whose clock may be wrong: only there it is known to have stopped.
+    for hours, state in ((1, "unknown"), (-1, "unknown"), (-48, "stopped")):
+        moved = shutil.copytree(tmp_path / "copy", tmp_path / f"copy{hours}")
+        move(next(moved.glob("runs/*/attempt-2")), 3600.0 * hours)
+        shown = status(moved.name)
+        assert (shown["state"], "ask there" in (shown["note"] or "")) == (state, state == "unknown")
+        assert shown["node_hours"] == pytest.approx(used)
 
 
 @pytest.mark.parametrize("command", ["harness.status", "harness.cancel"])
