@@ -122,7 +122,7 @@ class RankSupervisor:
             open(self.attempt_dir / run_files.stdout(self.rank), "ab") as stdout,
             open(self.attempt_dir / run_files.stderr(self.rank), "ab") as stderr,
         ):
-            began = time.time()
+            cores = self._cores()
             try:
                 process = self._start(stdout, stderr)
             except OSError as error:
@@ -134,7 +134,7 @@ class RankSupervisor:
                 self._kill(process)
                 raise
             self._finish_reading()
-            self._keep_core(process.pid, began, stderr)
+            self._keep_core(process.pid, cores, stderr)
             ended = self._ended(code)
             sizes = {rank: size_of(self._log_of(rank)) for rank in self.ranks}
             return replace(ended, log_bytes={str(rank): size for rank, size in sizes.items() if size >= 0})
@@ -187,15 +187,28 @@ class RankSupervisor:
     def _log_of(self, rank: int) -> Path:
         return self.attempt_dir / run_files.events(rank)
 
-    def _keep_core(self, pid: int, began: float, stderr: IO[bytes]) -> None:
+    def _cores(self) -> dict[str, tuple[int, int]]:
+        """Return (inode, modification time in ns) of each core file in the working directory, to know those of others.
+
+        The time is that of the file system, which is not compared with this node's clock.
+        """
+        found = {}
+        for path in Path(self.cwd or os.curdir).glob("core*"):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                found[path.name] = stat.st_ino, stat.st_mtime_ns
+        return found
+
+    def _keep_core(self, pid: int, others: Mapping[str, tuple[int, int]], stderr: IO[bytes]) -> None:
         """Move a core file, which Linux by default writes into the user's working directory, to the attempt's folder.
 
-        Whether there are any is the site's decision (`ulimit -c`).
+        Whether there are any is the site's decision (`ulimit -c`). others: core files that were there before.
         """
+        cores = self._cores()
         for name in (f"core.{pid}", "core"):
             written = Path(self.cwd or os.curdir, name)
             with contextlib.suppress(OSError):
-                if written.stat().st_mtime >= began and written.is_file():
+                if cores.get(name) != others.get(name) and written.is_file():
                     kept = self.attempt_dir / f"core.rank{self.rank}"
                     shutil.move(written, kept)
                     stderr.write(f"core file: {kept}\n".encode())
