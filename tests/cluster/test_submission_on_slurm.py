@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import full_disks
 import pytest
 from processes import wait_for
 from project import PROJECT, Cli
@@ -36,6 +39,15 @@ def with_sbatch(slurm: Any, folder: Path, afterwards: str) -> dict[str, str]:
     return {**slurm.env, "PATH": f"{folder}:{slurm.env['PATH']}"}
 
 
+@contextmanager
+def no_job_starts(slurm: Any) -> Iterator[None]:
+    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
+    try:
+        yield
+    finally:
+        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+
+
 def assert_each_run_completed_once(folder: Path, study: str = "scaling") -> None:
     for run_dir in run_dirs(folder, study):
         assert read_json(run_dir / "result.json")["status"] == "completed"
@@ -56,15 +68,12 @@ def test_a_job_may_start_before_sbatch_answers_or_the_command_is_killed(
     assert expanded.returncode == 2
     assert "Slurm would expand the % in r%j-%u/scaling" in expanded.stderr
 
-    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)
-    try:
+    with no_job_starts(slurm):
         killing = with_sbatch(slurm, tmp_path / "killing", "kill -KILL $PPID")
         assert cli("harness", *arguments, env=killing).returncode == -9
         assert len(in_queue(slurm)) == 2, "one of two arrays is submitted, without its number being recorded"
         status = cli("harness.status", "results/scaling", "--json", env=slurm.env)
         assert status.stdout.count('"pending"') == 2, "as orphaned jobs are found by the token in their name"
-    finally:
-        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
     wait_for(lambda: list(tmp_path.glob("results/scaling/submitit/*/*_0_log.out")))
     again = cli("harness", *arguments, env=slurm.env)
     assert again.returncode == 0, failures(tmp_path) + again.stdout + again.stderr
@@ -107,53 +116,59 @@ def test_the_old_failure_of_a_run_that_is_held_back_is_not_reported_again(
 def test_a_job_to_be_taken_over_waits_until_the_full_disk_has_space_again(
     slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    asked = (*arguments, "gpus=1", f"results={disk}/results", "wait=false")
-    slurm.run("scontrol", "update", "partition=main", "state=down", check=True)  # its nodes do not see the disk
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True)
-    try:
+    with full_disks.mounted(tmp_path / "disk", "4m", 10_000) as disk, no_job_starts(slurm):
+        asked = (*arguments, "gpus=1", f"results={disk}/results", "wait=false")
         killing = with_sbatch(slurm, tmp_path / "killing", "kill -KILL $PPID")
         assert cli("harness", *asked, env=killing).returncode == -9
-        filled = subprocess.run(["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4k"], capture_output=True)
-        assert b"No space left" in filled.stderr
+        full_disks.fill_bytes(disk, left=0)
         refused = cli("harness", *asked, env=slurm.env)
         assert refused.returncode == 2, refused.stdout + refused.stderr
         assert refused.stderr.startswith("error: ")
         assert "cannot be written: No space left on device" in refused.stderr
-        (disk / "filler").unlink()
+        full_disks.free(disk)
         again = cli("harness", *asked, env=slurm.env)
         assert again.returncode == 0, again.stdout + again.stderr
         assert "takes it over" in again.stdout
         assert "submitted job" not in again.stdout
-    finally:
-        slurm.run("scancel", "--me")
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-        slurm.run("scontrol", "update", "partition=main", "state=up", check=True)
+        slurm.run("scancel", "--me")  # the nodes do not see the disk
 
 
 @pytest.mark.whole
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("nodes", ["idle", "busy"])
 @pytest.mark.parametrize("more", [(), ("pack=true",)], ids=["arrays", "packed"])
 def test_a_command_killed_at_any_point_is_completed_by_the_next(
-    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...], more: tuple[str, ...]
+    slurm: Any, cli: Cli, tmp_path: Path, arguments: tuple[str, ...], more: tuple[str, ...], nodes: str
 ) -> None:
-    """Killed at its first write, its second, and so on until it has ended by itself; then the same command again."""
-    seen = Counter[str]()
+    """Killed at its first write, its second, and so on until it has ended by itself; then the same command again.
+
+    On busy nodes, the command is also run again while all jobs wait.
+    """
+    seen, jobs = Counter[str](), set[int]()
     for number in range(1, 200):
-        asked = (*arguments, *more, f"study=s{number}")
-        killed = subprocess.run(
-            [sys.executable, KILLED_AT, str(number), *asked, "wait=false"],
-            cwd=tmp_path, env={**slurm.env, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -9, killed.stdout + killed.stderr
+        # Two shapes of jobs, of one rank each, which start faster than two.
+        asked, said = (*arguments, "gpus=1", "cluster.cpus_per_gpu=1,2", *more, f"study=s{number}"), ""
+        with no_job_starts(slurm) if nodes == "busy" else nullcontext():
+            killed = subprocess.run(
+                [sys.executable, KILLED_AT, str(number), *asked, "wait=false"],
+                cwd=tmp_path, env={**slurm.env, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True,
+                timeout=120,
+            )  # fmt: skip
+            assert killed.returncode in (0, -9), killed.stdout + killed.stderr
+            if nodes == "busy":
+                waiting = cli("harness", *asked, "wait=false", env=slurm.env)
+                assert waiting.returncode == 0, f"{number}: {waiting.stdout}{waiting.stderr}"
+                said = waiting.stdout
+                jobs.add(len(in_queue(slurm)))
         again = cli("harness", *asked, env=slurm.env)
         assert again.returncode == 0, f"{number}: {failures(tmp_path)}{again.stdout}{again.stderr}"
         assert "4 completed" in again.stdout or "4 runs are completed already" in again.stdout, again.stdout
         assert_each_run_completed_once(tmp_path, f"s{number}")
-        seen["taken over"] += "takes it over" in again.stdout
-        seen["nothing submitted"] += "submitted job" not in again.stdout
+        if killed.returncode == 0:
+            break
+        said += again.stdout
+        seen["taken over"] += "takes it over" in said
+        seen["nothing submitted"] += "submitted job" not in said
     assert number > 30
     assert min(seen["taken over"], seen["nothing submitted"]) >= 1, seen
+    assert nodes == "idle" or len(jobs) == 1, "as many jobs wait, wherever the first command was killed"
