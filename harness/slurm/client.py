@@ -231,8 +231,11 @@ def error_message(stderr: str) -> str:
 
 
 def records(text: str) -> list[dict[str, str]]:
-    """Return the fields of each record that `scontrol --oneliner show` prints. Values end at the first space."""
-    found = (dict(re.findall(r"(\S+?)=(\S*)", line)) for line in text.splitlines())
+    """Return the fields of each record that `scontrol --oneliner show` prints. Values end at the first space.
+
+    Of equal keys the first counts: the later SubmitLine (since 25.05) and Comment hold whatever a user wrote.
+    """
+    found = (dict(reversed(re.findall(r"(\S+?)=(\S*)", line))) for line in text.splitlines())
     return [fields for fields in found if fields]
 
 

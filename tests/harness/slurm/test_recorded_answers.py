@@ -1,7 +1,9 @@
-"""Answers of Slurm 23.11 and 24.05 to the commands that the harness runs; tests/cluster runs those of one version.
+"""Answers of Slurm 23.11 and later to the commands that the harness runs; tests/cluster runs those of one version.
 
-From public documentation and sources, as named at each; shortened names of users and paths. Only texts: `--json`, which
-changed in both versions (states became lists in 23.11, `nodes` an object in 24.05), is not used.
+No such cluster was at hand. PRINTED ones stand in public manuals and questions of other sites' users, with names and
+paths changed here. COMPOSED ones are put together from descriptions of the fields (man pages), as nobody prints what
+`squeue` and `sacct` answer to just these formats. Only texts: `--json`, which changed in both versions (states became
+lists in 23.11, `nodes` an object in 24.05), is not used.
 """
 
 from __future__ import annotations
@@ -16,47 +18,74 @@ from harness.slurm.client import Client, Job, Queued
 
 Answer = Callable[..., None]
 
-# Job 407851: the manual of a site, printed in 2025 by a Slurm that has ReqTRES and AllocTRES for TRES, as 23.11 and
-# later; GPUs as in other sites' manuals: TresPerNode=gres/gpu:<type>:<n>, and gres:gpu:<n> before.
+# Start of the answer to `scontrol --oneliner show job`, and what differs from its resources on.
 RUNNING = (
     "JobId=407851 JobName=genotype UserId=user(236371) GroupId=users(100000) MCS_label=N/A Priority=10018522 Nice=0 "
     "Account=128x24 QOS=normal JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 "
     "Reboot=0 ExitCode=0:0 RunTime=5-21:51:00 TimeLimit=7-00:00:00 TimeMin=N/A SubmitTime=2025-01-21T15:46:41 "
     "EligibleTime=2025-01-21T15:46:41 AccrueTime=2025-01-21T15:46:41 StartTime=2025-01-21T16:47:16 "
-    "EndTime=2025-01-28T16:47:16 Deadline=N/A PreemptEligibleTime=2025-01-21T16:47:16 PreemptTime=None "
-    "SuspendTime=None SecsPreSuspend=0 LastSchedEval=2025-01-21T16:47:16 Scheduler=Backfill Partition=128x24 "
-    "AllocNode:Sid=hb-login:4134358 ReqNodeList=(null) ExcNodeList=(null) NodeList=hbnode-17 BatchHost=hbnode-17 "
-    "NumNodes=1 NumCPUs=24 NumTasks=1 CPUs/Task=24 ReqB:S:C:T=0:0:*:* ReqTRES=cpu=24,mem=120G,node=1,billing=24 "
-    "AllocTRES=cpu=24,mem=120G,node=1,billing=24{tres} Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=* "
-    "MinCPUsNode=24 MinMemoryNode=0 MinTmpDiskNode=0 Features=(null) DelayBoot=00:00:00 OverSubscribe=NO Contiguous=0 "
-    "Licenses=(null) {more}Network=(null) Command=/home/user/job.sh WorkDir=/home/user StdErr=/home/user/err "
+    "EndTime=2025-01-28T16:47:16 Deadline=N/A {preempt}SuspendTime=None SecsPreSuspend=0 "
+    "LastSchedEval=2025-01-21T16:47:16 Scheduler=Backfill Partition=128x24 AllocNode:Sid=hb-login:4134358 "
+    "ReqNodeList=(null) ExcNodeList=(null) NodeList=hbnode-17 BatchHost=hbnode-17 NumNodes=1 NumCPUs=24 NumTasks=1 "
+    "CPUs/Task=24 ReqB:S:C:T=0:0:*:* {tres} Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=* MinCPUsNode=24 "
+    "MinMemoryNode=0 MinTmpDiskNode=0 Features=(null) DelayBoot=00:00:00 OverSubscribe=NO Contiguous=0 "
+    "Licenses=(null) {more}Network=(null) Command=/home/user/job.sh {line}WorkDir=/home/user StdErr=/home/user/err "
     "StdIn=/dev/null StdOut=/home/user/out {end}\n"
 )
+_PREEMPT = "PreemptEligibleTime=2025-01-21T16:47:16 PreemptTime=None "
+_CPUS = "cpu=24,mem=120G,node=1,billing=24"
 JOBS = {
-    "22.05": RUNNING.replace("ReqTRES=cpu=24,mem=120G,node=1,billing=24 AllocTRES=", "TRES=").format(
-        tres="", more="", end="Power= TresPerNode=gres:gpu:1"
+    # COMPOSED: TRES before it was ReqTRES and AllocTRES, GPUs as gres:gpu.
+    "22.05": RUNNING.format(
+        preempt=_PREEMPT, tres=f"TRES={_CPUS}", more="", line="", end="Power= TresPerNode=gres:gpu:1"
     ),
-    "23.11": RUNNING.format(tres=",gres/gpu=1", more="", end="TresPerNode=gres/gpu:1"),
+    # PRINTED in a site's manual of January 2025 by a version that it does not name; only the GPU is added.
+    "23.11": RUNNING.format(
+        preempt=_PREEMPT,
+        tres=f"ReqTRES={_CPUS} AllocTRES={_CPUS},gres/gpu=1",
+        more="",
+        line="",
+        end="TresPerNode=gres/gpu:1",
+    ),
+    # PRINTED in a site's manual for an H100: these TRES, TresPerTask, no times of preemption, not yet LicensesAlloc.
     "24.05": RUNNING.format(
-        tres=",gres/gpu=4,gres/gpu:a100=4",
+        preempt="",
+        tres=f"ReqTRES={_CPUS},gres/gpu=1,gres/gpu:h100=1 AllocTRES={_CPUS},gres/gpu=1,gres/gpu:h100=1",
+        more="",
+        line="",
+        end="TresPerNode=gres/gpu:H100:1 TresPerTask=cpu=24",
+    ),
+    # PRINTED by users of 25.05: LicensesAlloc, GPUs of a job, and SubmitLine, whose words may look like fields.
+    "25.05": RUNNING.format(
+        preempt="",
+        tres=f"ReqTRES={_CPUS},gres/gpu=1 AllocTRES={_CPUS},gres/gpu=1,gres/gpu:rtx30=1",
         more="LicensesAlloc=(null) ",
-        end="TresPerNode=gres/gpu:a100:4 TresPerTask=cpu=24",
+        line="SubmitLine=sbatch --parsable --export=NONE --wrap echo JobId=1 JobState=FAILED StartTime=Unknown ",
+        end="TresPerJob=gres/gpu:1 TresPerTask=cpu=24",
     ),
 }
-# srun --mpi=list: the Open MPI manual ("Launching with Slurm"), a site's manual with pmix_v5, and 22.05's on stderr.
+# `scontrol --oneliner show node`, PRINTED in a site's manual; CPUEfctv, there equal, is changed.
+NODE = (
+    "NodeName=cpu-a-1 Arch=x86_64 CoresPerSocket=64 CPUAlloc=0 CPUEfctv=126 CPUTot=128 CPULoad=0.02 "
+    "AvailableFeatures=cpu,amd_7h12 ActiveFeatures=cpu,amd_7h12 Gres=(null) NodeAddr=cpu-a-1 NodeHostName=cpu-a-1 "
+    "Version=24.05.4 OS=Linux 4.18.0-553.33.1.el8_10.x86_64 #1 SMP Thu Dec 19 14:28:01 UTC 2024 RealMemory=4096000 "
+    "AllocMem=0 FreeMem=4028252 Sockets=2 Boards=1 State=IDLE ThreadsPerCore=1 TmpDisk=10000000 Weight=200 Owner=N/A "
+    "MCS_label=N/A Partitions=cpu BootTime=2024-12-28T19:22:18 SlurmdStartTime=2025-01-23T12:56:46 "
+    "LastBusyTime=2025-02-03T18:07:58 ResumeAfterTime=None CfgTRES=cpu=128,mem=4000G,billing=128 AllocTRES= "
+    "CurrentWatts=0 AveWatts=0\n"
+)
+# `srun --mpi=list`, all PRINTED: without PMIx on stderr (22.05, tests/cluster), in the Open MPI manual ("Launching with
+# Slurm"), and in manuals of sites with one PMIx and with two, whose line ends in a space.
+_LISTED = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: "
 MPI = {
-    "22.05": ("", "MPI plugin types are...\n\tcray_shasta\n\tnone\n\tpmi2\n", ["cray_shasta", "pmi2"]),
-    "23.11": (
+    "no PMIx": ("", "MPI plugin types are...\n\tcray_shasta\n\tnone\n\tpmi2\n", ["cray_shasta", "pmi2"]),
+    "pmix_v4": (
         "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: pmix_v4\n",
         "",
         ["pmi2", "pmix", "pmix_v4"],
     ),
-    "24.05": (
-        "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n\tpmix\n"
-        "specific pmix plugin versions available: pmix_v5,pmix_v4\n",
-        "",
-        ["cray_shasta", "pmi2", "pmix", "pmix_v5", "pmix_v4"],
-    ),
+    "pmix_v5": (f"{_LISTED}pmix_v5\n", "", ["cray_shasta", "pmi2", "pmix", "pmix_v5"]),
+    "two": (f"{_LISTED}pmix_v3,pmix_v4 \n", "", ["cray_shasta", "pmi2", "pmix", "pmix_v3", "pmix_v4"]),
 }
 
 
@@ -90,9 +119,14 @@ def test_a_job_is_read_from_scontrol(answers: Answer, version: str) -> None:
     assert Client().job("407850") is None
 
 
-@pytest.mark.parametrize("version", MPI)
-def test_kinds_of_mpi_are_read_from_srun(answers: Answer, version: str) -> None:
-    stdout, stderr, kinds = MPI[version]
+def test_the_processors_of_a_node_are_read_from_scontrol(answers: Answer) -> None:
+    answers("scontrol", NODE)
+    assert Client().node_cpus("cpu-a-1") == 128
+
+
+@pytest.mark.parametrize("built", MPI)
+def test_kinds_of_mpi_are_read_from_srun(answers: Answer, built: str) -> None:
+    stdout, stderr, kinds = MPI[built]
     answers("srun", stdout, stderr)
     assert Client().mpi_kinds() == kinds
 
@@ -100,6 +134,7 @@ def test_kinds_of_mpi_are_read_from_srun(answers: Answer, version: str) -> None:
 @pytest.mark.parametrize(
     ("gres", "gpus", "of_type"),
     [
+        # COMPOSED of gres that sites' manuals print.
         ("gpu:a100:4(S:0-1)", 4, 4),  # sinfo(1): sockets in parentheses, since 20.11
         ("gpu:a100:4(S:0,1),shard:a100:16", 4, 4),
         ("gpu:amd_instinct_mi300x_oam:8(S:0-1)", 8, 0),
@@ -117,7 +152,7 @@ def test_nodes_are_read_from_sinfo(answers: Answer, state: str, gres: str, gpus:
 
 
 def test_the_queue_is_read_from_squeue(answers: Answer) -> None:
-    # As squeue(1) describes the fields: a reason is one word, or (null).
+    # COMPOSED, as squeue(1) describes the fields: a reason is one word, or (null).
     lines = (
         "17_1|run-4gpu|PENDING|2025-01-22T06:00:00|Priority\n17_2|run-4gpu|PENDING|N/A|MaxGRESPerAccount\n"
         "18|a|b|RUNNING|N/A|None\n19|x|CONFIGURING|N/A|(null)\n"
@@ -132,7 +167,7 @@ def test_the_queue_is_read_from_squeue(answers: Answer) -> None:
 
 
 def test_states_are_read_from_sacct(answers: Answer) -> None:
-    # States as sacct(1) lists them under JOB STATE CODES.
+    # COMPOSED of the states that sacct(1) lists under JOB STATE CODES.
     answers(
         "sacct",
         "17_1|COMPLETED|0:0\n17_2|FAILED|28:0\n17_3|CANCELLED by 1000|0:15\n17_4|OUT_OF_MEMORY|0:125\n"
@@ -149,7 +184,7 @@ def test_states_are_read_from_sacct(answers: Answer) -> None:
 def test_the_version_and_ping_are_read(answers: Answer, text: str) -> None:
     answers("sbatch", text)
     assert inventory.version(Client()) == text.strip()
-    # scontrol(1), ping: of 20.11 and later.
+    # COMPOSED from scontrol(1), ping: of 20.11 and later.
     answers("scontrol", "Slurmctld(primary) at head1 is UP\nSlurmctld(backup) at head2 is DOWN\n")
     assert inventory.ping(Client()) == (
         *(True, "Slurmctld(primary) at head1 is UP; Slurmctld(backup) at head2 is DOWN"),
