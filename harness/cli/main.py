@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import sys
 from collections.abc import Sequence
 
 from harness.cli.commands import COMMANDS, RUN
+from harness.core.suggestions import did_you_mean
 
 PROGRAM = "harness"
 
@@ -25,10 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name in analysis.COMMANDS:
             return analysis.main(argv, PROGRAM)
         known = [*COMMANDS, *analysis.COMMANDS]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
         print(
-            f"error: there is no command '{name}'.{hint} Commands: {', '.join(known)}; a key takes a value: {name}=...",
+            f"error: there is no command '{name}'.{did_you_mean(name, known)} Commands: {', '.join(known)}; "
+            f"a key takes a value: {name}=...",
             file=sys.stderr,
         )
         return 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import functools
 import io
 import itertools
@@ -29,21 +28,11 @@ from harness.config import workload
 from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config
 from harness.config.workload_schema import Kind
 from harness.core.errors import UserError
+from harness.core.suggestions import did_you_mean
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 _VERSION_BASE = "1.3"
 _OPTIONS = {"framework": FRAMEWORK_OPTIONS, "strategy": STRATEGY_OPTIONS}
-# What other programs call what a group offers.
-_OTHER_NAMES = {
-    **dict.fromkeys(("ddp", "distributed", "mirrored", "multiworker"), "allreduce"),
-    **dict.fromkeys(("torch", "pt"), "pytorch"),
-    "fsdp2": "fsdp",
-    "zero": "zero1",
-    "ps": "ps_sync",
-    "none": "plain",
-    "tf": "tensorflow",
-    "flax": "jax",
-}
 # OmegaConf's names of types.
 _TYPES = {
     "Integer": "a whole number",
@@ -352,7 +341,9 @@ def _sentence(error: Exception, folders: Sequence[Path] = ()) -> str:
     ):
         # "Available options in '<group>':", one a line, then the search path.
         valid = list(itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[2:]))
-        return f"there is no '{missing[2]}' in '{missing[1]}'.{_hint(missing[2], valid)} Valid: {', '.join(valid)}"
+        return (
+            f"there is no '{missing[2]}' in '{missing[1]}'.{did_you_mean(missing[2], valid)} Valid: {', '.join(valid)}"
+        )
     if "Ambiguous" in lines[0] or "No match in the defaults list" in lines[0]:
         return " ".join(lines).replace("\\'", "'")
     if isinstance(error, OverrideParseException):
@@ -379,9 +370,8 @@ def _wrong_value(error: OmegaConfBaseException) -> str:
         counts = " (several: -m gpus=1,2,4,8)" if key == "gpus" else ""
         return f"{key}={found[1]}: '{key}' takes {_TYPES.get(found[2], found[2])}{counts}"
     if found := re.match(r"Invalid value '(.*)', expected one of \[(.*)\]", message):
-        return f"{key}={found[1]}: '{key}' is one of {found[2]}.{_hint(found[1], found[2].split(', '))}".removesuffix(
-            "."
-        )
+        hint = did_you_mean(found[1], found[2].split(", "))
+        return f"{key}={found[1]}: '{key}' is one of {found[2]}.{hint}".removesuffix(".")
     if found := re.match(r"(?:Invalid value assigned: (\w+) is not a |Cannot assign (\w+) to )(List|Dict)", message):
         given = found[1] or found[2]  # AnyNode: a value of no type, which OmegaConf does not tell
         given = "a single value" if given == "AnyNode" else _TYPES.get(given, given)
@@ -389,12 +379,6 @@ def _wrong_value(error: OmegaConfBaseException) -> str:
     if "is not Optional" in message:
         return f"{key}=null: '{key}' needs a value"
     return message if str(key) in message else f"{key}: {message}"
-
-
-def _hint(given: str, valid: Sequence[str]) -> str:
-    close = [_OTHER_NAMES.get(given, given)] if _OTHER_NAMES.get(given) in valid else []
-    close = close or difflib.get_close_matches(given, valid, n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def _unknown_key(key: str, parent: str, valid: list[Any]) -> str:
@@ -406,4 +390,4 @@ def _unknown_key(key: str, parent: str, valid: list[Any]) -> str:
     if not names:
         return f"'{parent}.{key}' is not set yet: add it with '+', as +{parent}.{key}=<value>"
     where = f"'{parent}'" if parent else "the configuration"
-    return f"'{key}' is not a key of {where}.{_hint(key, names)} Valid keys: {', '.join(names)}"
+    return f"'{key}' is not a key of {where}.{did_you_mean(key, names)} Valid keys: {', '.join(names)}"

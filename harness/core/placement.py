@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Optional
+
 from harness.core.errors import UserError
-from harness.core.spec import Placement
 
 
-def place(gpus: int, gpus_per_node: int | None) -> Placement:
+@dataclass(frozen=True)
+class Placement:
+    """Placement of a run's ranks. One rank drives one GPU, or one share of the cores on a CPU machine."""
+
+    nodes: int
+    ranks_per_node: int
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    def __str__(self) -> str:
+        return f"{self.nodes} x {self.ranks_per_node}"
+
+
+def place(gpus: int, gpus_per_node: Optional[int]) -> Placement:
     """Spread `gpus` ranks evenly over as few nodes as possible. gpus_per_node=None: one node holds any number.
 
     Raises UserError naming the nearest valid counts if they do not divide evenly.

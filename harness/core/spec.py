@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Mapping, Optional
 
 from harness.core.optimizer_spec import OptimizerSpec
+from harness.core.placement import Placement
 from harness.core.seals import is_intact, sealed
 from harness.core.serialization import LATER, determining, from_plain, to_plain, write_json
 from harness.core.strategies import info
@@ -32,21 +33,6 @@ OWN_NODES = "own_nodes"
 HARNESS, FRAMEWORK, DEVICE, DALI = "harness", "framework", "device", "dali"
 # Values of RunSpec.trace. NSYS is also the name of NVIDIA's command.
 NO_TRACE, CHROME, NSYS = "none", "chrome", "nsys"
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Placement of a run's ranks. One rank drives one GPU, or one share of the cores on a CPU machine."""
-
-    nodes: int
-    ranks_per_node: int
-
-    @property
-    def world_size(self) -> int:
-        return self.nodes * self.ranks_per_node
-
-    def __str__(self) -> str:
-        return f"{self.nodes} x {self.ranks_per_node}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of, write_environment
+from environment_files import write_environment
+from study_builder import CREATED, Logs, StudyBuilder, resume, spec_of
 
 from harness.core.spec import STRONG, FaultSpec, Placement
 from harness.study import outcome

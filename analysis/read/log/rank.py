@@ -12,16 +12,8 @@ import msgspec
 
 from analysis.base.text import printable
 from analysis.base.values import LONGEST_SECONDS, count_of, number_of, seconds_of
-from analysis.read.damage import (
-    CLOCK_BACK,
-    CLOCK_GAP,
-    CLOCK_SECONDS,
-    GAP_SECONDS,
-    NO_EVENT,
-    REPEATED,
-    UNREADABLE_LINES,
-    VALUE,
-)
+from analysis.read.damage import NO_EVENT, REPEATED, UNREADABLE_LINES, VALUE
+from analysis.read.log.clock import clock_damage, ticks
 from analysis.read.log.values import (
     BLOCK_PARTS,
     HOOKS,
@@ -41,6 +33,7 @@ from analysis.read.log.values import (
     Seen,
     Staleness,
     StepsLine,
+    with_possible_issue,
 )
 from harness.core.events import SCHEMA_VERSION, UnknownVersion
 
@@ -160,21 +153,15 @@ class RankLog:
             self.evaluations[step] = found._replace(t=t)
 
     def _tell(self, t: float, event: Mapping[str, Any]) -> None:
-        """Record an event's time and count clock damage: the wall clock must advance at least by a block's monotonic
-        duration."""
+        """Record an event's time, and count what is wrong with it."""
         before = self._t
         if before is None or self.last_t is None:
             self.first_t = self.last_t = t
         else:
-            moved, taken = t - before, seconds_of(event, "seconds") if event["ev"] == "steps" else None
-            if taken is None:
-                taken = 0.0
-            else:
+            if event["ev"] == "steps" and seconds_of(event, "seconds") is not None:
                 self.last_block_t = t
-            if moved < 0.95 * taken - CLOCK_SECONDS:
-                self.damage[CLOCK_BACK] += 1
-            elif moved > GAP_SECONDS and moved > GAP_SECONDS + _told(event):
-                self.damage[CLOCK_GAP] += 1
+            if (damage := clock_damage(before, t, event)) is not None:
+                self.damage[damage] += 1
             if t > self.last_t:
                 self.last_t = t
         self._t = t
@@ -215,7 +202,7 @@ class RankLog:
         self.events += len(lines)
         times = [line.t for line in lines]
         self._add_blocks(lines, times)
-        if self._t is None or self.last_t is None or not _ticks(self._t, lines):
+        if self._t is None or self.last_t is None or not ticks(self._t, lines):
             for line in lines:
                 self._tell(line.t, {"ev": line.ev, "seconds": line.seconds, "left_out_seconds": line.left_out_seconds})
         else:
@@ -232,7 +219,7 @@ class RankLog:
                 elif number == 1 and t is not None:
                     self.second_began = (block.step, t - block.seconds)
         self.blocks += [
-            block if block.issue_seconds is block.first_issue_seconds is None else _with_possible_issue(block)
+            block if block.issue_seconds is block.first_issue_seconds is None else with_possible_issue(block)
             for block in blocks
             if block.phase in PHASES
         ]
@@ -365,29 +352,6 @@ class RankLog:
         if isinstance(parts := event.get("parts"), dict):
             self.trace["parts"] = {name: value for name in TRACED if (value := seconds_of(parts, name)) is not None}
         return True
-
-
-def _told(event: Mapping[str, Any]) -> float:
-    """Return the seconds that an event accounts for."""
-    return (seconds_of(event, "seconds") or 0.0) + (seconds_of(event, "left_out_seconds") or 0.0)
-
-
-def _with_possible_issue(block: Block) -> Block:
-    """Return the block without times to issue its steps that are longer than itself."""
-    known = {name: getattr(block, name) for name in ("issue_seconds", "first_issue_seconds")}
-    if all(seconds is None or seconds <= block.seconds for seconds in known.values()):
-        return block
-    possible = {n: None if s is None or s > block.seconds else s for n, s in known.items()}
-    return msgspec.structs.replace(block, **possible)
-
-
-def _ticks(t: float, lines: Sequence[StepsLine]) -> bool:
-    """Return whether the clock shows no damage (`RankLog._tell`). t: unix seconds of the event before the lines."""
-    for line in lines:
-        if not 0.95 * line.seconds - CLOCK_SECONDS <= line.t - t <= GAP_SECONDS:
-            return False
-        t = line.t
-    return True
 
 
 # At class level: bound methods in each log would form cycles that only the garbage collector frees.

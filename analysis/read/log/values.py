@@ -66,6 +66,15 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 BLOCK_PARTS = ("issue_seconds", "first_issue_seconds", "data_seconds", "left_out_seconds")
 
 
+def with_possible_issue(block: Block) -> Block:
+    """Return the block without times to issue its steps that are longer than itself."""
+    known = {name: getattr(block, name) for name in ("issue_seconds", "first_issue_seconds")}
+    if all(seconds is None or seconds <= block.seconds for seconds in known.values()):
+        return block
+    possible = {n: None if s is None or s > block.seconds else s for n, s in known.items()}
+    return msgspec.structs.replace(block, **possible)
+
+
 class StepsLine(Block, frozen=True, gc=False, kw_only=True):
     """A block as a line of a log. t: unix seconds at its end."""
 

@@ -9,11 +9,12 @@ import shutil
 
 import jsonschema
 import pytest
+from environment_files import write_environment
 from file_times import touch_later
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from project import PROJECT
-from study_builder import SITE, Logs, StudyBuilder, spec_of, write_environment
+from study_builder import SITE, Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
 from analysis.read.row import Run

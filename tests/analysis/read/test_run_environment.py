@@ -11,10 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from environment_files import ENVIRONMENT, write_environment
 from file_times import touch_later
 from project import PROJECT
 from seen import Seen, Tags, words
-from study_builder import ENVIRONMENT, SITE, Logs, StudyBuilder, spec_of, write_environment
+from study_builder import SITE, Logs, StudyBuilder, spec_of
 
 from analysis.read.environment import LONGEST_VALUE, MOST_LEAVES, Environment, read_environment
 from analysis.read.study import read_study
