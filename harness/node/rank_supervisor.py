@@ -134,7 +134,8 @@ class RankSupervisor:
                 self._kill(process)
                 raise
             self._finish_reading()
-            self._keep_core(process.pid, cores, stderr)
+            if code < 0 or code > 128:  # by a signal, of a process in a container too; else a core file is a peer's
+                self._keep_core(process.pid, cores, stderr)
             ended = self._ended(code)
             sizes = {rank: size_of(self._log_of(rank)) for rank in self.ranks}
             return replace(ended, log_bytes={str(rank): size for rank, size in sizes.items() if size >= 0})
