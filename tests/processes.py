@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,6 +64,29 @@ def listening_ports(pid: int) -> set[int]:
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # proc(5): local address, state (0A: listening), inode.
     return {int(line[1].split(":")[1], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in held}
+
+
+@contextlib.contextmanager
+def command_lines(part: str) -> Iterator[set[str]]:
+    """Collect, while the body runs, every command line with this part that a user of this machine can see (`ps`)."""
+    seen: set[str] = set()
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    line = path.read_bytes().decode(errors="replace").replace("\0", " ")
+                    if part in line:
+                        seen.add(line)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        looking.join()
 
 
 def _processes() -> Iterator[tuple[int, list[str], list[str]]]:

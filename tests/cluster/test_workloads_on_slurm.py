@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from own_training import DDP, RANKS_OF_MPI
-from processes import wait_for
+from processes import command_lines, wait_for
 from project import PROJECT, Cli
 from slurm_study import started
 from studies import described, hosts, logged, program, read_json, run_dirs, run_of, starts
@@ -136,14 +136,24 @@ def test_a_cancelled_training_is_told_and_its_run_is_unfinished(slurm: Any, tmp_
         assert not list(tmp_path.glob("results/scaling/runs/*/result.json"))
 
 
-def test_a_secret_of_the_command_reaches_two_nodes_and_no_file(cli: Cli, slurm: Any, tmp_path: Path) -> None:
+def test_secrets_reach_two_nodes_and_no_file_and_an_exported_one_no_command_line(
+    cli: Cli, slurm: Any, tmp_path: Path
+) -> None:
     told = tmp_path / "told"
-    program(tmp_path / "train.sh", SHELL.replace("step=0", f"echo $1 | tee {told}.$NODE_RANK\nstep=0"))
+    program(tmp_path / "train.sh", SHELL.replace("step=0", f"echo $1 $LOGIN | tee {told}.$NODE_RANK\nstep=0"))
     keys = ("workload=command", "workload.launcher=own", PATTERN, *SLURM, *MEASURE, "cluster.gpus_per_node=1")
-    done = cli("harness", "gpus=2", *keys, "--", "./train.sh", "--api-key=value-of-key", env=slurm.env)
+    env = {**slurm.env, "LOGIN": "value-of-login"}
+    with command_lines("value-of-") as seen:
+        asked = (*keys, "cluster.secret_env=[LOGIN]", "--", "./train.sh", "--api-key=value-of-key")
+        done = cli("harness", "gpus=2", *asked, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [(tmp_path / f"told.{node}").read_text() for node in (0, 1)] == ["--api-key=value-of-key\n"] * 2
+    assert [(tmp_path / f"told.{node}").read_text() for node in (0, 1)] == [
+        "--api-key=value-of-key value-of-login\n"
+    ] * 2
     (run_dir,) = run_dirs(tmp_path)
     assert "--api-key=***" in (run_dir / "attempt-1" / "stdout.rank1").read_text()
     written = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
-    assert not [path for path in written if b"value-of-key" in path.read_bytes()]
+    assert not [path for path in written if b"value-of-" in path.read_bytes()]
+    # The virtual nodes' processes are this machine's too: sbatch, slurmstepd, srun, supervisors, the training.
+    assert any("-m harness" not in line for line in seen)
+    assert all("./train.sh --api-key=value-of-key" in line and "value-of-login" not in line for line in seen), seen

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from processes import command_lines
 from project import Cli
 from studies import program, read_json, run_dirs
 
@@ -74,6 +75,23 @@ def test_no_written_file_has_a_secret(cli: Cli, tmp_path: Path, shell: bool, fai
     (stdout,) = run_dir.glob("attempt-1/stdout.rank0")
     assert "told: --api-key=*** --password *** --max-tokens 7 WANDB_API_KEY=***" in stdout.read_text()
     assert "warning: ***" in (run_dir / "attempt-1" / "stderr.rank0").read_text()
+
+
+def test_an_exported_secret_is_on_no_command_line_and_another_only_where_it_was_typed(cli: Cli, tmp_path: Path) -> None:
+    program(tmp_path / "train.sh", TRAIN)
+    pattern = "workload.pattern='step (?P<step>\\d+): (?P<ms>\\S+) ms'"
+    keys = ("cluster.secret_env=[SHELL_LOGIN]", f"+cluster.env.TOLD={tmp_path / 'told'}")
+    words = ("--", "./train.sh", f"--api-key={VALUES['option']}")
+    env = {**os.environ, "SHELL_LOGIN": VALUES["listed, of this shell"], "MY_TOKEN": "", "SITE_LOGIN": ""}
+    with command_lines("value-of-") as seen:
+        done = cli("harness", *LOCAL, *MEASURE, pattern, *keys, *words, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert VALUES["listed, of this shell"] in (tmp_path / "told").read_text()
+    assert not [line for line in seen if VALUES["listed, of this shell"] in line]
+    typed = {line for line in seen if VALUES["option"] in line}
+    assert any("-m harness" in line for line in typed)
+    assert [line for line in typed if "-m harness" not in line], "its own arguments: the training asked for them"
+    assert all(f"./train.sh --api-key={VALUES['option']}" in line for line in typed)
 
 
 def test_a_secret_is_no_part_of_a_runs_identity(cli: Cli, tmp_path: Path) -> None:
