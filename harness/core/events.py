@@ -160,14 +160,21 @@ def read_result(run_dir: Path) -> Optional[Dict[str, Any]]:
 def is_running(attempt_dir: Path) -> Optional[bool]:
     """Whether an attempt without a result is running, as far as this machine can tell without Slurm.
 
-    Of an attempt elsewhere: whether its files have changed lately. From the second call on, that is by this machine's
-    clock alone. The first call has only the files' times to go by, which may be of another clock: they tell that it
-    runs if they are of this minute, and nothing (None) otherwise, unless they are so old that no clock is that wrong.
+    Of an attempt elsewhere: whether its files have changed lately, unless they are so old that no clock is that wrong.
+    From the second call on, that is by this machine's clock alone. The first call has only the files' times to go by,
+    which may be of another clock: they tell that it runs if they are of this minute, and nothing (None) otherwise.
     """
     here = alive(attempt_dir)
     if here is not None:
         return here
     stats = [path.stat() for path in attempt_dir.iterdir() if path.name.startswith(_SIGNS)]
+    age = time.time() - max([stat.st_mtime for stat in stats], default=0.0)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        # After its rank, a supervisor waits for others and asks Slurm before it writes the result. Copies are new.
+        ended = json.loads((attempt_dir / run_files.exit_status(0)).read_text(encoding="utf-8"))["t"]
+        age = max(age, time.time() - ended, key=abs)
+    if age >= WRONG_CLOCK_SECONDS:
+        return False
     sizes, now = tuple(sorted((stat.st_ino, stat.st_size) for stat in stats)), time.monotonic()
     before = _watched.setdefault(attempt_dir, _Watched(sizes, now))
     if sizes != before.sizes:
@@ -175,14 +182,7 @@ def is_running(attempt_dir: Path) -> Optional[bool]:
         return True
     if before.grew or now - before.since >= SILENT_SECONDS:
         return now - before.since < SILENT_SECONDS
-    age = time.time() - max([stat.st_mtime for stat in stats], default=0.0)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        # After its rank, a supervisor waits for others and asks Slurm before it writes the result. Copies are new.
-        ended = json.loads((attempt_dir / run_files.exit_status(0)).read_text(encoding="utf-8"))["t"]
-        age = max(age, time.time() - ended, key=abs)
-    if -CLOCK_SECONDS <= age < SILENT_SECONDS:
-        return True
-    return False if age >= WRONG_CLOCK_SECONDS else None
+    return True if -CLOCK_SECONDS <= age < SILENT_SECONDS else None
 
 
 class _Watched(NamedTuple):
