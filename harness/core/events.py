@@ -168,12 +168,12 @@ def is_running(attempt_dir: Path) -> Optional[bool]:
     if here is not None:
         return here
     stats = [path.stat() for path in attempt_dir.iterdir() if path.name.startswith(_SIGNS)]
-    age = time.time() - max([stat.st_mtime for stat in stats], default=0.0)
+    ages = [time.time() - max([stat.st_mtime for stat in stats], default=0.0)]
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         # After its rank, a supervisor waits for others and asks Slurm before it writes the result. Copies are new.
         ended = json.loads((attempt_dir / run_files.exit_status(0)).read_text(encoding="utf-8"))["t"]
-        age = max(age, time.time() - ended, key=abs)
-    if age >= WRONG_CLOCK_SECONDS:
+        ages.append(time.time() - ended)
+    if max(ages) >= WRONG_CLOCK_SECONDS:
         return False
     sizes, now = tuple(sorted((stat.st_ino, stat.st_size) for stat in stats)), time.monotonic()
     before = _watched.setdefault(attempt_dir, _Watched(sizes, now))
@@ -182,7 +182,7 @@ def is_running(attempt_dir: Path) -> Optional[bool]:
         return True
     if before.grew or now - before.since >= SILENT_SECONDS:
         return now - before.since < SILENT_SECONDS
-    return True if -CLOCK_SECONDS <= age < SILENT_SECONDS else None
+    return True if -CLOCK_SECONDS <= min(ages) <= max(ages) < SILENT_SECONDS else None
 
 
 class _Watched(NamedTuple):
