@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -224,9 +225,12 @@ def _axis(quantity: Quantity, data: Sequence[Mapping[str, Any]]) -> Callable[[st
 def _ideal(
     quantity: Quantity, data: Sequence[Mapping[str, Any]], looks: Looks, x: alt.X, axis: Callable[[str], alt.Y]
 ) -> list[dict[str, Any]]:
-    """Dashed ideal lines: one per series for throughput, otherwise one per baseline."""
+    """Dashed ideal lines: one per named series for throughput, otherwise one per baseline."""
     if quantity.name == THROUGHPUT.name:
-        own = [*looks.chosen(), keep("datum.line"), *calculated(x=by_x("gpus"), y=by_y("ideal"))]
+        # Those of dozens of series would be a hatched area.
+        shared = [name for name, n in Counter(looks.names.values()).items() if n > 1]
+        named = [keep(f"indexof({json.dumps(shared)}, datum.name) < 0")] if shared else []
+        own = [*looks.chosen(), keep("datum.line"), *named, *calculated(x=by_x("gpus"), y=by_y("ideal"))]
         return [layer(POINTS, reference_line(opacity=0.55), own, x=x, y=axis("y"), detail=alt.Detail("series:N"))]
     at = calculated(x=by_x("gpus"), y=by_y("value", quantity.log))
     # Within the plot, so that the plots of all quantities are of one height: left of the end of a line that rises.

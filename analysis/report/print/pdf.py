@@ -12,6 +12,7 @@ from analysis.measures.data_price import price_sentences
 from analysis.measures.decisions import front_sentences
 from analysis.read.study import statuses
 from analysis.report.answers import answers_of
+from analysis.report.best import worth
 from analysis.report.failures import FAILURES_NOTE
 from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences
 from analysis.report.print.document import Block, Bullets, Heading, Paragraph, Picture
@@ -83,7 +84,10 @@ def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
 
 
 def _answers(findings: Findings) -> list[Block]:
-    sentences = [answer.text for answer in answers_of(findings.points, findings.losses)]
+    answers = answers_of(findings.points, findings.losses)
+    if len(answers) > MOST_ANSWERS and not any(point.shown for point in findings.points):
+        answers = sorted(answers, key=lambda answer: worth(answer.point), reverse=True)
+    sentences = [answer.text for answer in answers]
     marks = {mark for point in findings.points for mark in point.marks}
     blocks: list[Block] = []
     if OVERSUBSCRIBED in marks:

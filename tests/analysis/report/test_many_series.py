@@ -17,6 +17,7 @@ from PIL import Image
 from seen import words
 from study_builder import StudyBuilder
 
+from analysis.read.imported import read_imported
 from analysis.read.study import read_study
 from analysis.report.findings import Findings, findings_of
 from analysis.report.print.figures import drawn
@@ -129,3 +130,15 @@ def test_report_for_paper_names_every_series(several: Findings) -> None:
     # One bar of losses for each of many series, where few have a waterfall each.
     assert ("What each part of a step takes away" in said) is many
     assert ("From 100 % efficiency to the measured one" in said) is not many
+
+
+def test_what_is_left_out_is_what_scales_worst(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = [f"{n},{rate},library {i:02}" for i in range(14) for n, rate in ((1, 100), (2, 130 + 4 * i))]
+    table.write_text("\n".join(["gpus,samples_per_second,library", *rows]))
+    findings = findings_of(read_imported(table))
+    said = words(pdf.words(pdf_of(findings)["report.pdf"]).replace("\u00a0", " "))
+    assert re.findall(r"library (\d+) reaches", said) == [f"{i:02}" for i in range(13, 1, -1)]
+    assert "and 2 more, in report.html" in said
+    # Ideal lines belong to the named series; 14 would be a hatched area.
+    assert drawn(findings, ("svg",))["throughput.svg"].count(b'stroke-dasharray="5,4"') == 8
