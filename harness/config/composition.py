@@ -31,6 +31,7 @@ from harness.core.errors import UserError
 from harness.core.suggestions import did_you_mean
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+TWICE = "found duplicate key "  # of OmegaConf's loader
 _VERSION_BASE = "1.3"
 _OPTIONS = {"framework": FRAMEWORK_OPTIONS, "strategy": STRATEGY_OPTIONS}
 # OmegaConf's names of types.
@@ -97,12 +98,16 @@ def compose(
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_sentence(error, folders)) from None
     except MarkedYAMLError as error:
-        place = error.problem_mark or error.context_mark
-        raise UserError(
-            f"{place.name}, line {place.line + 1}: this is not YAML ({error.problem}); keys of one level begin in the "
-            "same column, indented by spaces"
-        ) from None
+        raise UserError(_yaml_sentence(error)) from None
     return points if command is None else [workload.with_command(point, list(command)) for point in points]
+
+
+def _yaml_sentence(error: MarkedYAMLError) -> str:
+    place = error.problem_mark or error.context_mark
+    at = f"{place.name}, line {place.line + 1}"
+    if (error.problem or "").startswith(TWICE):
+        return f"{at}: {error.problem.removeprefix(TWICE)!r} is there twice; keep one"
+    return f"{at}: this is not YAML ({error.problem}); keys of one level begin in the same column, indented by spaces"
 
 
 class _Composer:

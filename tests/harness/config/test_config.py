@@ -193,6 +193,7 @@ def test_a_mistake_gets_one_sentence(override: str, message: str) -> None:
         ("name: mine\nqoss: x\n", "mine.yaml: 'qoss' is not a key of 'cluster'. Did you mean 'qos'?"),
         ("name: mine\ngpus_per_node: four\n", "mine.yaml: cluster.gpus_per_node=four: 'cluster.gpus_per_node' takes a"),
         ("name: mine\n partition: gpu\n", "mine.yaml, line 2: this is not YAML (mapping values are not allowed here)"),
+        ("name: mine\nname: yours\n", "mine.yaml, line 2: 'name' is there twice; keep one"),
         ("name: mine\nenv:\nA: b\n", "mine.yaml: cluster.env=null: 'cluster.env' needs a value"),
     ],
 )
