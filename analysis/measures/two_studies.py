@@ -67,11 +67,10 @@ class Pair:
         if self.ratio is None:
             return f"{self.name}: {self.verdict}: {self.basis}"
         interval = span(*self.ratio.ends, times)
+        found = self.basis if None in self.ratio.ends else f"{interval}, from {self.basis}"
         tested = f", p {probability_text(self.p)}" if self.p is not None else ""
         marks = "".join(f"; {mark}" for mark in self.marks)
-        return (
-            f"{self.name}: {self.verdict}, {times(self.ratio.estimate)} ({interval}, from {self.basis}{tested}{marks})"
-        )
+        return f"{self.name}: {self.verdict}, {times(self.ratio.estimate)} ({found}{tested}{marks})"
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
     for sentence in skipped:
         _console.print(f"left out, because it does not exist: {escape(sentence)}")
     if plan.repeated:
-        _console.print(f"{plan.repeated} points of the sweep duplicate another one, and each is run once")
+        _console.print(f"duplicate points of the sweep: {plan.repeated}; each is run once")
 
 
 def _commands(requests: Sequence[Request]) -> None:
@@ -174,7 +174,11 @@ class Progress:
 
 def interrupted(progress: Progress, study: Study, on_slurm: bool) -> None:
     left = progress.total - progress.completed - len(progress.failed)
-    what = "the jobs keep running in Slurm" if on_slurm else f"{progress.lost}; {left} runs are left"
+    what = (
+        "the jobs keep running in Slurm"
+        if on_slurm
+        else f"{progress.lost}; {left} {'run is' if left == 1 else 'runs are'} left"
+    )
     _console.print(f"\ninterrupted; {progress.completed} runs completed, {what}; the same command resumes the study")
     if on_slurm:
         _console.print(f"status: python -m harness.status {_quoted(study)}")
