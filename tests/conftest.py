@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import forked_commands
 import pytest
 from environments import in_environment
 from hypothesis import settings
@@ -96,15 +97,17 @@ def cli(tmp_path: Path) -> Cli:
     """cli("harness", "-m", "gpus=1,2"): run a command as a user would, in an empty folder without a scheduler."""
 
     def run(module: str, *arguments: str, env: dict[str, str] | None = None, **keywords: Any) -> Any:
-        environ = dict(os.environ if env is None else env)
-        environ["PYTHONPATH"] = str(PROJECT)
+        environ = {**(os.environ if env is None else env), "PYTHONPATH": str(PROJECT)}
+        timeout = keywords.pop("timeout", 500)
+        if env is None and not keywords and module in forked_commands.FORKED:
+            return forked_commands.run(module, arguments, tmp_path, environ, timeout)
         return subprocess.run(
             [sys.executable, "-m", module, *arguments],
             cwd=tmp_path,
             env=environ,
             capture_output=True,
             text=True,
-            timeout=keywords.pop("timeout", 500),
+            timeout=timeout,
             **keywords,
         )
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,34 +37,48 @@ def in_environment(
     python = PROJECT / ".envs" / name / "bin" / "python"
     if not python.exists():
         pytest.skip(f"no environment {name}: build it with sbatch/env/{name}.sh (`make envs` does)")
-    server = _server(python, FRAMEWORKS.get(name, name))
+    request = {"module": module, "function": function, "arguments": arguments, "folder": str(folder or Path.cwd())}
+    status, stdout, stderr = answered(python, [FRAMEWORKS.get(name, name)], request, timeout_seconds)
+    assert status == 0, f"wait status {status}\n{stderr}"
+    return json.loads(stdout.splitlines()[-1])
+
+
+def answered(
+    python: Path,
+    imported: Sequence[str],
+    request: dict[str, Any],
+    timeout_seconds: float,
+    environ: dict[str, str] | None = None,
+) -> tuple[int, str, str]:
+    """Return the wait status and the output of what tests/fork_server.py was asked for.
+
+    imported: modules that its process has imported, with these environment variables; by default, those of now.
+    """
+    server = _server(python, imported, dict(os.environ) if environ is None else environ)
     assert server.stdin is not None
     assert server.stdout is not None
     with tempfile.TemporaryDirectory() as said:
         stdout, stderr = Path(said) / "stdout", Path(said) / "stderr"
-        request = {"module": module, "function": function, "arguments": arguments, "folder": str(folder or Path.cwd())}
-        request.update(stdout=str(stdout), stderr=str(stderr), seconds=timeout_seconds)
+        request = {**request, "stdout": str(stdout), "stderr": str(stderr), "seconds": timeout_seconds}
         server.stdin.write(json.dumps(request) + "\n")
         server.stdin.flush()
-        status = server.stdout.readline()
-        assert status == "0\n", f"wait status {status}{stderr.read_text()}"
-        return json.loads(stdout.read_text().splitlines()[-1])
+        return int(server.stdout.readline()), stdout.read_text(), stderr.read_text()
 
 
 # The server of each interpreter, and the environment variables that it was started with.
 _servers: dict[Path, tuple[dict[str, str], subprocess.Popen[str]]] = {}
 
 
-def _server(python: Path, framework: str) -> subprocess.Popen[str]:
+def _server(python: Path, imported: Sequence[str], environ: dict[str, str]) -> subprocess.Popen[str]:
     """Return the interpreter's process of tests/fork_server.py, which ends when this process does. Libraries read
     their variables when they are imported, so that other variables need another one."""
-    environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    environ = {key: value for key, value in environ.items() if key != "PYTEST_CURRENT_TEST"}
     environ.update(PYTHONPATH=TEST_PATH, OMP_NUM_THREADS="1")
     known, server = _servers.get(python, ({}, None))
     if server is None or known != environ or server.poll() is not None:
         if server is not None:
             server.communicate()
-        argv = [str(python), str(PROJECT / "tests" / "fork_server.py"), framework]
+        argv = [str(python), str(PROJECT / "tests" / "fork_server.py"), *imported]
         server = subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         _servers[python] = (environ, server)
     return server

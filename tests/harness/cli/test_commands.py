@@ -123,3 +123,14 @@ def test_closed_pipe_ends_output_silently(tmp_path: Path, command: tuple[str, ..
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait(timeout=60) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "command", [("harness", "gpus=1,2"), ("harness.status", "nowhere"), ("analysis", "--help"), ("analysis", "nowhere")]
+)
+def test_a_forked_command_does_what_one_does_that_is_started(
+    cli: Cli, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    forked, started = cli(*command), cli(*command, env=dict(os.environ))
+    said = [(done.returncode, done.stdout, done.stderr) for done in (forked, started)]
+    assert said[0] == said[1]
