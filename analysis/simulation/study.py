@@ -79,47 +79,47 @@ class Simulated:
 
 
 def simulate(points: Sequence[Point], folder: Path, options: Options) -> tuple[list[Simulated], list[str]]:
-    """Simulate every series that allows it; return the results, and why other series were left out.
+    """Simulate every series that allows it; return the results, and why others were left out, once for each reason.
 
     points: points of the study in this folder, ordered by series, then by GPUs.
     """
     simulated: list[Simulated] = []
-    left_out: list[str] = []
+    left_out: dict[str, list[str]] = {}
     for series in series_of(point for point in points if point.measured):
         found = _simulated(series.points, folder, options)
         if isinstance(found, str):
-            left_out.append(found)
+            left_out.setdefault(found, []).append(series.points[-1].label)
         else:
             simulated.append(found)
-    return simulated, left_out
+    return simulated, [f"{'; '.join(names)}: not simulated: {reason}" for reason, names in left_out.items()]
 
 
 def _simulated(series: Sequence[Point], folder: Path, options: Options) -> Simulated | str:
+    """Return the simulation of a series, or why there is none."""
     point = series[-1]
-    name = f"{point.label}: not simulated: "
     if point.is_own:
-        return name + "what its ranks send to each other is not known of a training of your own"
+        return "what its ranks send to each other is not known of a training of your own"
     if not info(point.strategy).sums_all_gradients:
-        return name + f"only synchronous allreduces are, and not strategy {point.strategy}"
+        return f"only synchronous allreduces are, and not strategy {point.strategy}"
     if point.scaling != WEAK and any(gpus != point.gpus for gpus in options.gpus):
-        return name + "in strong scaling the batch per GPU, and so the compute time, would differ from the measured one"
+        return "in strong scaling the batch per GPU, and so the compute time, would differ from the measured one"
     completed = point.completed
     parts = parts_of_runs(completed, step_seconds_of(completed))
     if parts is None or COMPUTE not in parts.seconds or parts.seconds[COMPUTE].estimate <= 0:
-        return name + "no probes say how long a GPU computes"
+        return "no probes say how long a GPU computes"
     if point.gpus == 1:
-        return name + "it was measured on one GPU alone, so nothing is known about the network"
+        return "it was measured on one GPU alone, so nothing is known about the network"
     network = _network(point, parts, options)
     if isinstance(network, str):
-        return name + network
+        return network
     noise = _noise(completed, folder)
     if noise is None:
-        return name + (
+        return (
             f"its ranks took fewer than {FEWEST_ROUNDS} rounds of steps without synchronisation, which show the noise "
             "of a GPU: raise measure.probe_limit or measure.probe_rounds"
         )
     if max(options.gpus) > noise.observed:
-        return name + (
+        return (
             f"{noise.observed:,} steps of a GPU were measured without synchronisation, which says nothing about the "
             f"slowest of {max(options.gpus):,}: give gpus up to {noise.observed:,}, or measure more"
         )
@@ -136,7 +136,7 @@ def _simulated(series: Sequence[Point], folder: Path, options: Options) -> Simul
     stall, measured = max(0.0, parts.seconds[DATA].estimate), step_seconds_of(completed)
     check = steps_of(point.gpus, Compute(seconds, noise))
     if abs((check.mean + stall) / measured - 1) > CHECK:
-        return name + (
+        return (
             f"its check failed: on {gpus_text(point.gpus, point.device)} simulated {_ms(check.mean + stall)}, measured "
             f"{_ms(measured)}, which is more than {percent(CHECK)} off; the breakdown shows what the probes leave "
             "unexplained"
