@@ -144,10 +144,30 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
     plan = make_plan(asked.requests, completed, queued, failed, asked.pack)
     expected = cost.expected(plan.arrays, study.folder)
     console.plan(plan, study, asked.scheduler, expected, asked.skipped)
-    for note in asked.notes:
+    for note in (*asked.notes, *_without_framework(plan)):
         console.note(note)
     now = asked.requests[0].site.code_version
     if plan.to_launch and (others := study.code_versions(completed) - {now}):
         console.mixed_code(len(completed), others, now)
     cost.check_budget(plan.arrays, asked.budget_node_hours, expected)
     return plan
+
+
+def _without_framework(plan: Plan) -> list[str]:
+    """Sentences on environments without their framework. Containers, and what jobs load first, the runs check."""
+    from harness.plan import environments
+
+    asked = dict.fromkeys(
+        (request.site.python, request.spec.framework)
+        for request in plan.to_launch
+        if request.spec.workload is None
+        and not request.site.container
+        and not (request.resources.modules or request.resources.setup)
+        and os.path.isfile(request.site.python)
+    )
+    return [
+        f"runs of framework '{framework}' will fail: {python} has no package {' and no '.join(absent)}; install it "
+        "there, or set framework.environment to an interpreter with it"
+        for python, framework in asked
+        if (absent := environments.absent_packages(python, framework))
+    ]

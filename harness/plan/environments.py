@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from harness.core.errors import UserError
 
 # Commands resolved on the node, after cluster.modules and cluster.setup.
 COMMAND = re.compile(r"python(3(\.\d+)?)?")
+# What a rank imports, by framework; NumPy in each.
+PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
+QUESTION = "import sys; from importlib.util import find_spec; print(*[n for n in sys.argv[1:] if not find_spec(n)])"
 # Markers of a virtual environment and a conda environment.
 MARKERS = ("pyvenv.cfg", "conda-meta")
 
@@ -81,6 +86,18 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
         if path.exists() and os.path.samefile(path, ours / name):
             return name
     return str(path)
+
+
+@functools.lru_cache
+def absent_packages(python: str, framework: str) -> tuple[str, ...]:
+    """Return the packages of the framework that the interpreter lacks; none if it does not answer."""
+    asked = ["numpy", *([PACKAGES[framework]] if framework in PACKAGES else [])]
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
+    try:
+        done = subprocess.run([python, "-c", QUESTION, *asked], capture_output=True, text=True, env=env, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(done.stdout.split()) if done.returncode == 0 else ()
 
 
 def _built(project: Path) -> Path:

@@ -132,3 +132,12 @@ def test_a_run_in_a_conda_environment(cli: Cli, tmp_path: Path, torch_python: Pa
     assert read_json(run_dir / "attempt-1" / "env.json")["interpreter"] == str(folder / "bin" / "python")
     again = cli("harness", *asked, f"framework.environment={folder}/bin/python")
     assert "1 runs are completed already" in again.stdout, again.stdout
+
+
+def test_an_environment_without_the_framework_is_named_in_the_plan(cli: Cli, tmp_path: Path) -> None:
+    python = venv(tmp_path / "bare") / "bin" / "python"
+    asked = ("gpus=1", "cluster=local", "cluster.device=cpu", "dataset=synthetic", f"results={tmp_path}")
+    done = cli("harness", *asked, f"framework.environment={python.parent.parent}", "plan_only=true")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert f"runs of framework 'pytorch' will fail: {python} has no package numpy and no torch; install it" in said
