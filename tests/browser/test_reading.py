@@ -257,7 +257,7 @@ def test_definition_opens_at_its_term_and_closes_with_escape(recorded: Any) -> N
     assert box.is_visible()
     assert mark.get_attribute("aria-expanded") == "true"
     assert mark.get_attribute("aria-controls") == "definition"
-    assert box.inner_text().startswith("Efficiency\nSpeedup, by the factor of GPUs.")
+    assert box.inner_text().startswith("Efficiency\nSpeedup divided by the factor of GPUs.")
     boxes = """(mark) => [mark, document.querySelector('#definition')].map((element) => {
       const box = element.getBoundingClientRect();
       return [box.left, box.top, box.right, box.bottom];

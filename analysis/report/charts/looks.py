@@ -18,10 +18,10 @@ from analysis.report.series_names import names_of
 from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
 
-# A name that is wider than the drawing breaks between words, else within one. 6.2: pixels of a letter.
+# A name that is wider than the drawing breaks between words, else within one. 6.2, 16: pixels of a letter, of the sign.
 WRAPPED = r"""split(trim(replace(datum.label,
-  regexp('(.{1,' + max(10, floor(width / 6.2)) + '})(?:\\s+|$)|(\\S{' + max(10, floor(width / 6.2)) + '})', 'g'),
-  '$1$2\n')), '\n')"""
+  regexp('(.{1,' + LETTERS + '})(?:\\s+|$)|(\\S{' + LETTERS + '})', 'g'),
+  '$1$2\n')), '\n')""".replace("LETTERS", "max(10, floor((width - 16) / 6.2))")
 FADED, PALE, PALER = 0.15, 0.14, 0.03  # opacities: of unselected series; of bands, selected and not
 
 
@@ -86,8 +86,8 @@ class Looks:
         entries = list(self.entries or self.domain)
         wrapped = alt.Undefined if self.letters else WRAPPED
         if not self.first:
-            values = entries if self.entries else alt.Undefined
-            return alt.Legend(symbolOpacity=1, values=values, labelExpr=wrapped)
+            own = entries if self.entries else alt.Undefined
+            return alt.Legend(symbolOpacity=1, values=own, labelExpr=wrapped)
         first = {self.names[key] for key in self.first}
         few = [name for name in entries if name in first]
         values = alt.ExprRef(f"{EVERY} ? {json.dumps(entries)} : {json.dumps(few)}")
