@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,12 @@ def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return findings
 
 
+@pytest.fixture(scope="module")
+def figures(several: Findings) -> Mapping[str, bytes]:
+    """All figures for papers, as SVG."""
+    return drawn(several, ("svg",))
+
+
 def text_of(svg: bytes) -> str:
     """Return all text of a figure, with its lines joined."""
     return words(" ".join(ElementTree.fromstring(svg).itertext()))
@@ -65,8 +72,7 @@ def is_white_around(svg: bytes) -> bool:
     return min(int(part.min()) for part in around) > 200
 
 
-def test_figures_name_every_series_and_cut_no_letter(several: Findings) -> None:
-    figures = drawn(several, ("svg",))
+def test_figures_name_every_series_and_cut_no_letter(several: Findings, figures: Mapping[str, bytes]) -> None:
     said = " ".join(text_of(svg) for svg in figures.values())
     for name in names_of(several.points).values():
         assert name in said, name
@@ -98,13 +104,12 @@ BEYOND = """() => {
 
 
 @pytest.mark.browser
-def test_a_browser_shows_every_text_within_its_figure_in_whatever_font(several: Findings) -> None:
+def test_a_browser_shows_every_text_within_its_figure_in_whatever_font(figures: Mapping[str, bytes]) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("no Chromium: sbatch/system-packages.sh browser installs it")
     from playwright.sync_api import sync_playwright
 
-    figures = drawn(several, ("svg",))
     assert any(name.startswith("waterfall") for name in figures)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
@@ -116,8 +121,8 @@ def test_a_browser_shows_every_text_within_its_figure_in_whatever_font(several: 
         browser.close()
 
 
-def test_a_letter_that_is_cut_is_seen(several: Findings) -> None:
-    svg = drawn(several, ("svg",))["speedup.svg"].decode("utf-8")
+def test_a_letter_that_is_cut_is_seen(figures: Mapping[str, bytes]) -> None:
+    svg = figures["speedup.svg"].decode("utf-8")
     width = re.findall(r'viewBox="0 0 ([\d.]+) ', svg)[0]
     assert not is_white_around(svg.replace(f'viewBox="0 0 {width} ', f'viewBox="0 0 {float(width) - 20} ').encode())
 
