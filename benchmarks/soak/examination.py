@@ -17,7 +17,7 @@ from harness.core import events, run_files
 # What the reason of a failed run says, by the fault that may have caused it.
 REASONS: Mapping[str, str] = {
     "node lost": r"disappeared without an exit status|could not be started|NODE_FAIL|requeued 3 times",
-    "slurmctld restarted": r"could not be started|could not be requeued",
+    "slurmctld restarted": r"could not be started|could not be requeued|a crash of slurmctld forgot",
     "disk full": r"[Nn]o space left|on a full disk",
     "job cancelled": r"CANCELLED|cancelled before it started",
     "job requeued": r"REQUEUED",

@@ -20,9 +20,12 @@ from harness.study.rank_exits import RankExit
 STDERR_TAIL_LINES = 30
 # What srun, which has failed, has printed, if its output is empty.
 NOTHING = "nothing was printed, as on a full disk"
-# What Slurm's `code:signal` of a failed job means. 0:53: slurmstepd's for output files that cannot be opened.
+# What Slurm's `code:signal` of a failed job means. 0:15: the batch script's end by SIGTERM. Slurm sends it when it
+# requeues or cancels a job, which then does not count as failed, unless slurmctld was killed before it had saved that.
+# 0:53: slurmstepd's for output files that cannot be opened.
 _EXIT_CODES = {
     f"{disk.FULL}:0": disk.NO_SPACE,
+    "0:15": "its batch script was ended by SIGTERM, as by a requeue or cancellation that a crash of slurmctld forgot",
     "0:53": "its output files could not be opened, as on a full disk",
 }
 # NumPy and framework tracebacks can contain very long lines.

@@ -233,6 +233,23 @@ def test_a_job_that_vanished_from_the_queue_is_a_failure_and_runs_again(
     assert logged(run_dir, "resume", 2)[0]["step"] >= 20
 
 
+def test_a_batch_script_ended_by_a_signal_is_told_and_the_run_continues(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    arguments = ("gpus=1", *LONG, "measure.steps=60")
+    with started(slurm, tmp_path, *arguments) as process:
+        wait_for(lambda: steps_done(tmp_path) >= 22, 240)
+        # As slurmd does for a requeue. Slurm knows of none, as after a crash of slurmctld, and calls the job FAILED.
+        slurm.run("scancel", "--batch", "--signal=TERM", "--me")
+        output, _ = process.communicate(timeout=600)
+    assert process.returncode == 1, output
+    (run_dir,) = run_dirs(tmp_path)
+    reason = read_json(run_dir / "result.json")["reason"]
+    assert "exit code 0:15: its batch script was ended by SIGTERM" in reason
+    assert "saved at step" in reason
+    again = cli("harness", *arguments, env=slurm.env)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert logged(run_dir, "resume", 2)[0]["step"] >= 20
+
+
 def test_why_a_job_ended_is_asked_until_the_accounting_answers(slurm_of_one: Any, tmp_path: Path) -> None:
     slurm = slurm_of_one
     with started(slurm, tmp_path, "gpus=1", *LONG, "measure.steps=2000") as process:
