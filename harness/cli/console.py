@@ -74,11 +74,11 @@ def plan(plan: Plan, study: Study, scheduler: str, expected: Expected, skipped: 
                 "accuracy are means over tokens"
             )
     if plan.completed:
-        _console.print(f"{len(plan.completed)} runs are completed already")
+        _console.print(f"{_count_are(plan.completed)} completed already")
     if plan.failed:
-        _console.print(f"{len(plan.failed)} runs have failed and are not retried (retry=none)")
+        _console.print(f"not retried, because of retry=none: {_count(plan.failed, 'failed run')}")
     if plan.queued:
-        _console.print(f"{len(plan.queued)} runs are already pending or running")
+        _console.print(f"{_count_are(plan.queued)} already pending or running")
     for sentence in skipped:
         _console.print(f"left out, because it does not exist: {escape(sentence)}")
     if plan.repeated:
@@ -191,6 +191,10 @@ def _quoted(study: Study) -> str:
 
 def _count(things: Sequence[object], one: str) -> str:
     return f"{len(things)} {one}{'s' * (len(things) != 1)}"
+
+
+def _count_are(runs: Sequence[object]) -> str:
+    return f"{_count(runs, 'run')} {'is' if len(runs) == 1 else 'are'}"
 
 
 def _row(number: int, array: Array) -> list[str]:

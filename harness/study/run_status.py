@@ -302,7 +302,8 @@ def document(folder: Path) -> dict[str, Any]:
         hint = f"studies in it: {', '.join(inside[:5])}" if inside else "give a folder such as results/<study>"
         raise UserError(f"{folder} is not a study, it has no study.json; {hint}") from None
     except NotADirectoryError:
-        raise UserError(f"{folder} is a file; give a study's folder, such as results/<study>") from None
+        file = next(path for path in (folder, *folder.parents) if path.is_file())
+        raise UserError(f"{file} is a file; give a study's folder, such as results/<study>") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):

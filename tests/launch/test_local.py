@@ -87,7 +87,7 @@ def test_rerun_runs_only_missing_runs_and_repeats_give_the_same_weights(cli: Cli
     (run_dir,) = run_dirs(tmp_path)
     before = (run_dir / "result.json").read_bytes()
     again = cli("harness", "gpus=1", *SHORT)
-    assert "1 runs are completed already" in again.stdout
+    assert "1 run is completed already" in again.stdout
     assert again.returncode == 0
     more = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
     assert "plan: 1 run in 1 array" in more.stdout

@@ -96,7 +96,7 @@ def test_without_restarts_a_fault_is_a_failure_that_the_same_command_continues(c
     assert "was ended by signal 9 (SIGKILL)" in first.stdout
     kept = cli("harness", *arguments, "retry=none")
     assert kept.returncode == 0
-    assert "1 runs have failed and are not retried (retry=none)" in kept.stdout
+    assert "not retried, because of retry=none: 1 failed run" in kept.stdout
     assert "1 failed before and were not retried" in kept.stdout
     again = cli("harness", *arguments)
     assert again.returncode == 0, again.stdout

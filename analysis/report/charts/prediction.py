@@ -208,7 +208,7 @@ def _layers(data: Sequence[dict[str, Any]], looks: Looks, x: alt.X) -> list[dict
 
 def _note(findings: Findings, predicted: Sequence[Outlook], are_cut: bool) -> str:
     parts = [
-        "large signs: measured; small ones: predicted, with 50 % and 90 % intervals of one more measurement there",
+        "large symbols: measured; small ones: predicted, with 50 % and 90 % intervals of one more measurement there",
         "dashed: linear scaling, and the last measured efficiency kept",
     ]
     parts += [ARROWS] if are_cut else []

@@ -131,7 +131,7 @@ def test_a_run_in_a_conda_environment(cli: Cli, tmp_path: Path, torch_python: Pa
     assert read_json(run_dir / "spec.json")["spec"]["environment"] == str(folder)
     assert read_json(run_dir / "attempt-1" / "env.json")["interpreter"] == str(folder / "bin" / "python")
     again = cli("harness", *asked, f"framework.environment={folder}/bin/python")
-    assert "1 runs are completed already" in again.stdout, again.stdout
+    assert "1 run is completed already" in again.stdout, again.stdout
 
 
 def test_an_environment_without_the_framework_is_named_in_the_plan(cli: Cli, tmp_path: Path) -> None:
