@@ -17,33 +17,32 @@ from harness.core.spec import read_run, write_run
 
 MEASURED = 4
 BOUND = 0.05  # as promised by docs/validation.md
-# Ranks to simulate, the mean compute time of a step in ms, and a link so slow that gloo itself, on a few cores, is done
-# before: on two, it needs 8 ms to learn that all of 16 ranks have arrived, and more for 64.
-SIZES = [(8, 50.0, 12.5), (64, 400.0, 2.5)]
-STEPS = {8: 400, 64: 200}
+# Ranks to simulate, the mean compute time of a step in ms, a link so slow that gloo itself, on a few cores, is done
+# before (on two, it needs 8 ms to learn that all of 16 ranks have arrived, and more for 64), and steps to run.
+SIZES = [(8, 50.0, 12.5, 400), (64, 400.0, 2.5, 200)]
 NOISES = {
     "independent": {"jitter": 0.2},
     "common": {"jitter": 0.05, "common_jitter": 0.2},
     "heavy-tailed": {"jitter": 0.02, "late_probability": 0.05},
 }
-# The last of 64 ranks starts this late on two cores.
-START_SECONDS = 600.0
-# How late a late rank is, in compute times.
+# Mean delay of a late rank, in compute times.
 LATE = 0.8
+# Rank 0 waits for the last of 64 ranks, of which each imports PyTorch on one of a few cores.
+START_SECONDS = 600.0
 
 
 @pytest.mark.whole
 @pytest.mark.quiet
 @pytest.mark.torch
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("large_size", "compute_ms", "bandwidth_mb"), SIZES)
+@pytest.mark.parametrize(("large_size", "compute_ms", "bandwidth_mb", "steps"), SIZES)
 def test_the_step_of_more_ranks_is_simulated_from_fewer(
-    cli: Cli, torch_python: Path, tmp_path: Path, large_size: int, compute_ms: float, bandwidth_mb: float
+    cli: Cli, torch_python: Path, tmp_path: Path, large_size: int, compute_ms: float, bandwidth_mb: float, steps: int
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("real-time priority, which keeps other programs out, needs root")
     costs = {"compute_ms": compute_ms, "message_mb": 0.25, "bandwidth_mb": bandwidth_mb, "overlap": False, "buckets": 1}
-    settings = [Setting(MEASURED, steps=80, **costs), Setting(large_size, steps=STEPS[large_size], **costs)]
+    settings = [Setting(MEASURED, steps=80, **costs), Setting(large_size, steps=steps, **costs)]
     processes: list[list[tuple]] = [[] for _ in range(large_size)]
     runs = {}
     for name, noise in NOISES.items():
@@ -52,9 +51,7 @@ def test_the_step_of_more_ranks_is_simulated_from_fewer(
             spec, site = read_run(run_dir)
             probes = {"probe_steps": 5, "probe_rounds": 20} if setting.ranks == MEASURED else {"probe_steps": 0}
             measure = dataclasses.replace(spec.measure, **probes)
-            options = {**spec.framework_options, **noise}
-            if "late_probability" in noise:
-                options["late_ms"] = LATE * compute_ms
+            options = {**spec.framework_options, **noise, "late_ms": LATE * compute_ms}
             write_run(run_dir, dataclasses.replace(spec, framework_options=options, measure=measure), site)
             for process, turn in zip(processes, turns_of(run_dir, setting.ranks), strict=False):
                 process.append(turn)

@@ -131,6 +131,7 @@ def test_a_folder_that_is_no_study(cli: Cli, tmp_path: Path, command: str) -> No
         ("nowhere", "nowhere is not a study, it has no study.json; give a folder such as results/<study>"),
         ("results", "studies in it: one"),
         ("results/one", "is not a study.json of version 1"),
+        ("results/one/study.json/x", "error: results/one/study.json is a file; give a study's folder"),
     ):
         done = cli(command, folder)
         assert done.returncode == 2
