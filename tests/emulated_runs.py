@@ -109,9 +109,9 @@ class Setting:
         return measure.warmup_steps + measure.steps + 3 * (1 + ROUNDS * (1 + PROBE_STEPS))
 
 
-def prepared(folder: Path, settings: Sequence[Setting], timeout_seconds: float = 60.0) -> list[Path]:
+def prepared(folder: Path, settings: Sequence[Setting]) -> list[Path]:
     """Prepare the folder of each setting's run for its ranks."""
-    site = make_site(python=str(PYTHON), data_root=None, project=str(PROJECT), timeout_seconds=timeout_seconds)
+    site = make_site(python=str(PYTHON), data_root=None, project=str(PROJECT), timeout_seconds=60.0)
     run_dirs = []
     for number, setting in enumerate(settings):
         run_dir = folder / f"{setting.ranks}-{number}"
