@@ -61,13 +61,16 @@ def configured(config: Config) -> Iterator[Check]:
         yield _nsys(config)
 
 
-def others(config: Config, config_dir: str | None) -> Iterator[Check]:
-    """Check every framework in conf/ other than the configured one, side by side: each is a process of its own."""
+def others(config: Config, config_dir: str | None, load: bool) -> Iterator[Check]:
+    """Check every framework in conf/ other than the configured one, side by side: each is a process of its own.
+
+    load: import it, which takes seconds each; otherwise only find its package.
+    """
 
     def check(choice: tuple[str, object]) -> Check:
         name, other = choice
         if isinstance(other, Framework):
-            return as_note(_framework(other, config))
+            return as_note(_framework(other, config)) if load else _installed(other, config.cluster)
         return Check("frameworks", name, NOTE, str(other))
 
     with ThreadPoolExecutor(min(4, machine.cores())) as side_by_side:
@@ -187,6 +190,20 @@ def _unfit(
     if old := gpu_types.old_driver(build, driver):
         return old, f"{gpu_types.advice(build, None, environment)}, or ask for a newer driver"
     return None
+
+
+def _installed(framework: Framework, cluster: Cluster) -> Check:
+    """Check, without loading it, that a framework that the configuration does not use is there."""
+    try:
+        python = environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
+    except UserError as error:
+        found, _, advice = str(error).partition("; ")
+        return Check("frameworks", framework.name, NOTE, found, advice)
+    if absent := environments.absent_packages(str(python), framework.name):
+        builder = gpu_types.builder(framework.environment)
+        how = f"rebuild it: `{builder}`" if builder else "install it there"
+        return Check("frameworks", framework.name, NOTE, f"{python} has no {', '.join(absent)}", how)
+    return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
 
 
 def _framework(framework: Framework, config: Config) -> Check:

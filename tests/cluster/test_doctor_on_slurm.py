@@ -275,7 +275,7 @@ def test_the_framework_is_asked_in_its_container(cli: Cli, slurm: Any, tmp_path:
     asked = ("cluster.container.runtime=apptainer", "cluster.container.image=mxnet.sif")
     # MXNet has no compiler to try, which takes most of the probe's time.
     inside = ("framework=mxnet", f"framework.environment={PROJECT}/.envs/mxnet/bin/python")
-    done = cli(*SLURM_ALONE, *CPU, *asked, *inside, "--probe", "--json", env=env)
+    done = cli(*SLURM_ALONE, *CPU, *asked, *inside, "cluster.gpus_per_node=1", "--probe", "--json", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mxnet " in checks(done)["probe: mxnet"]["found"]
     said = (tmp_path / "said").read_text()

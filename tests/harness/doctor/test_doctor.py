@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -79,6 +80,48 @@ def test_an_environment_that_is_not_there(cli: Cli) -> None:
     assert "/nowhere/bin/python" in check["found"]
     assert "framework.environment" in check["advice"]
     assert checks(done)["nsys"]["state"] == ("ok" if shutil.which("nsys") else "missing")
+
+
+def test_frameworks_that_the_configuration_does_not_use_are_looked_at_and_not_loaded(
+    environments: None, tmp_path: Path
+) -> None:
+    """Modules of their names, first on the path, tell whether they were imported."""
+    names = ("tensorflow", "jax", "mxnet")
+    spy, loaded = tmp_path / "spy", tmp_path / "loaded"
+    spy.mkdir()
+    loaded.mkdir()
+    for name in names:
+        (spy / f"{name}.py").write_text(f"open({str(loaded / name)!r}, 'w').close()\n")
+    line = [sys.executable, "-m", "harness.doctor", *LOCAL, "--only=others", "--json"]
+    env = {**os.environ, "PYTHONPATH": f"{PROJECT}{os.pathsep}{spy}"}
+
+    def look(*arguments: str) -> dict[str, dict[str, str]]:
+        return checks(subprocess.run([*line, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True))
+
+    found = look()
+    for name in (*names, "keras"):
+        folder = PROJECT / ".envs" / ("tensorflow" if name == "keras" else name)
+        assert found[name]["state"] == "note"
+        assert found[name]["found"] == f"installed in {folder}/bin/python, not loaded"
+        assert found[name]["advice"] == "--all loads it"
+    assert list(loaded.iterdir()) == []
+    found = look("--all")
+    assert {path.name for path in loaded.iterdir()} == set(names)
+    assert "does not load harness.worker.mxnet" in found["mxnet"]["found"], "that is no MXNet"
+
+
+def test_another_frameworks_environment_that_is_not_there_or_is_empty(cli: Cli, tmp_path: Path) -> None:
+    own = tmp_path / "mine" / "framework"
+    own.mkdir(parents=True)
+    text = (PROJECT / "conf" / "framework" / "jax.yaml").read_text()
+    for name, environment in (("absent", "/nowhere"), ("empty", sys.executable)):
+        (own / f"{name}.yaml").write_text(re.sub(r"(?m)^environment:.*$", f"environment: {environment}", text))
+    found = cli("harness.doctor", *LOCAL, "--only=others", "--config-dir", "mine", "--json")
+    jax = [check for check in json.loads(found.stdout) if check["name"] == "jax"]
+    said = [check["found"] for check in jax]
+    assert any("no Python at /nowhere/bin/python" in text for text in said)
+    assert f"{sys.executable} has no jax" in said
+    assert {check["state"] for check in jax} == {"note"}
 
 
 def test_an_environment_without_the_framework(cli: Cli) -> None:
@@ -246,7 +289,6 @@ def test_a_container_is_looked_at_instead_of_the_environment(cli: Cli, tmp_path:
         (["measure.steps=15"], ["measure.steps=15"]),
         (["cluster.partition=gpu"], ["cluster.partition has no effect"]),
         (["cluster=slurm", "gpus=5"], ["gpus=5", "4 and 6"]),
-        (["--all"], ["--all is for --probe"]),
         (["--probe", "cluster.scheduler=allocation"], ["--probe", "leave it out"]),
         (["--config-dir", "absent"], ["--config-dir absent"]),
         (["--only", "gpus"], ["--only gpus", "here, slurm, framework, others, data"]),
