@@ -94,7 +94,6 @@ def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
 def _run(points: list[Any], argv: list[str]) -> int:
     from harness.cli import console
     from harness.core.environment_variables import SECRET_VARIABLES
-    from harness.launch import allocation, local, slurm
     from harness.plan import secret_environment
     from harness.plan.request import study_request
     from harness.study.study import Study
@@ -106,6 +105,9 @@ def _run(points: list[Any], argv: list[str]) -> int:
         plan = _plan(asked, study)
         if asked.plan_only:
             return 0
+        # Not before, because a plan needs neither and submitit takes a while to import.
+        from harness.launch import allocation, local, slurm
+
         progress = console.Progress(plan)
         code_version = asked.requests[0].site.code_version
         submitter = slurm.Submitter(plan, study, console.note) if asked.scheduler == "slurm" else None
@@ -131,13 +133,12 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
     """Make and print the plan. Raises UserError if it exceeds the budget."""
     from harness.cli import console
     from harness.core.events import COMPLETED, FAILED
-    from harness.launch import slurm
     from harness.plan import cost
     from harness.plan.plan import make_plan
 
     run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
     # Before the results: whoever has left the queue by then has written its own.
-    queued = slurm.queued(study, run_ids, console.note) if asked.scheduler == "slurm" else set()
+    queued = _queued(study, run_ids) if asked.scheduler == "slurm" else set()
     ended = study.ended(run_ids)
     completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
     failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
@@ -151,6 +152,13 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
         console.mixed_code(len(completed), others, now)
     cost.check_budget(plan.arrays, asked.budget_node_hours, expected)
     return plan
+
+
+def _queued(study: Study, run_ids: list[str]) -> set[str]:
+    from harness.cli import console
+    from harness.launch import slurm
+
+    return slurm.queued(study, run_ids, console.note)
 
 
 def _without_framework(plan: Plan) -> list[str]:
