@@ -31,6 +31,7 @@ HOW_COLUMNS = (*HOW, "backend", "library", "launcher", "version", "commit", "cod
 # Columns of a point: where the work was done.
 WHERE = ("gpus", "nodes", "ranks_per_node", "global_batch", "batch_per_gpu", "device_names")
 LARGEST_FACTOR = 100.0  # larger detectable ratios are not reported
+MOST_PAIRS = 3  # more pairs of one place without a difference share a sentence: 8 series are 28 pairs
 
 FASTER, NOT_SHOWN, NOT_TESTED = "faster", "no difference shown", "not tested"
 
@@ -80,7 +81,16 @@ class Comparisons:
 
     @property
     def sentences(self) -> list[str]:
-        return [row["sentence"] for row in self.rows]
+        """One per pair, but one for all pairs of a place without a difference if they are more than MOST_PAIRS."""
+        places: dict[tuple[str, int | None], list[Mapping[str, Any]]] = defaultdict(list)
+        for row, (fast, _) in zip(self.rows, self.pairs, strict=True):
+            shared = (_where(fast), fast.nodes) if row["verdict"] == NOT_SHOWN else (row["sentence"], None)
+            places[shared].append(row)
+        return [
+            sentence
+            for (where, _), rows in places.items()
+            for sentence in ([_together(where, rows)] if len(rows) > MOST_PAIRS else [row["sentence"] for row in rows])
+        ]
 
 
 def comparisons_of(points: Sequence[Point]) -> Comparisons:
@@ -170,6 +180,26 @@ def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
         return f"{row['faster']} is faster than {row['slower']}: {figures}"
     few = f"; below {ENOUGH_RUNS} runs hardly any can be" if min(pair.runs) < ENOUGH_RUNS else ""
     return f"no difference shown between {row['faster']} and {row['slower']}: {figures}; {_visible(row)}{few}"
+
+
+def _together(where: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence on several pairs of a place between which no difference was shown."""
+    names = sorted({row[name] for row in rows for name in ("faster", "slower")})
+    marks = [mark for mark in (OVERSUBSCRIBED, IMPORTED) if any(mark in row["marks"] for row in rows)]
+    # Of the pair with the least power.
+    weakest = max(rows, key=lambda row: row["visible_factor"] or LARGEST_FACTOR + 1)
+    few = f"; below {ENOUGH_RUNS} runs hardly any can be" if min(_runs(row) for row in rows) < ENOUGH_RUNS else ""
+    return (
+        f"{where}: no difference shown in {len(rows)} pairs of {len(names)} series ({listed(names, 'and')}): at most "
+        f"{times(max(row['ratio'] for row in rows))} (smallest corrected p "
+        f"{probability_text(min(row['p_holm'] for row in rows))}{''.join(f'; {mark}' for mark in marks)}); "
+        f"{'in every pair' if weakest['visible_factor'] else 'in some'} {_visible(weakest)}{few}"
+    )
+
+
+def _runs(row: Mapping[str, Any]) -> int:
+    """The runs of the point with fewer."""
+    return min(row["runs_faster"], row["runs_slower"])
 
 
 def _visible(row: Mapping[str, Any]) -> str:

@@ -67,6 +67,9 @@ COLUMNS = table(
 
 OWN_COLUMNS = tuple(name for name in COLUMNS if name not in POINT)
 
+# Points that a sentence on a long front names, of either end.
+FASTEST, CHEAPEST = 3, 2
+
 DECISIONS_NOTE = (
     "Serial fraction: Karp and Flatt, from the speedup. Marginal efficiency: the throughput that the GPUs beyond the "
     "next smaller size added, each relative to one GPU's. Hours and energy of an epoch are of its steps alone. On "
@@ -136,7 +139,7 @@ def same_work(points: Iterable[Point]) -> list[list[Point]]:
 
 
 def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The Pareto front of each model and data set in words, fastest first."""
+    """The Pareto front of each model and data set in words, fastest first; of a long one its ends."""
     said = []
     for group in _by_work(rows):
         chosen = sorted((row for row in group if row["epoch_front"]), key=lambda row: row["epoch_seconds"])
@@ -144,7 +147,10 @@ def front_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
             continue
         first: Point = group[0]["point"]
         what = f"{first.model} on {first.dataset}"
-        said.append(f"{what}, one epoch, none beaten in both time and cost: {'; '.join(map(_costs, chosen))}")
+        points = [_costs(row) for row in chosen]
+        if (between := len(points) - FASTEST - CHEAPEST) > 1:
+            points[FASTEST:-CHEAPEST] = [f"{between} between these"]
+        said.append(f"{what}, one epoch, none beaten in both time and cost: {'; '.join(points)}")
     return said
 
 

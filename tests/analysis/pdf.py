@@ -1,4 +1,4 @@
-"""Reads fonts and text from a PDF's objects, as far as our own PDFs use the format."""
+"""Reads what is in a PDF: its text and pages by PDFium, its fonts from its objects."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-STRING = rb"\((?:\\.|[^\\()])*\)"
-ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
+from pypdfium2 import PdfDocument
+
+HYPHEN = "\ufffe"  # in PDFium's text, where a word is divided at the end of a line
 
 
 def fonts(pdf: bytes) -> set[str]:
@@ -38,45 +39,15 @@ def streams(pdf: bytes) -> Iterator[bytes]:
 
 
 def words(pdf: bytes) -> str:
-    """Return all text of a Typst PDF once per font, decoded with that font; glyphs of other fonts become garbage."""
-    contents = list(streams(pdf))
-    maps = [_glyphs(content) for content in contents if b"begincmap" in content]
-    said: list[list[str]] = [[] for _ in maps]
-    for content in contents:
-        for shown in re.findall(rb"\[((?:\s*(?:" + STRING + rb"|<[0-9A-Fa-f]*>|[-+.\d]+))*)\s*\]\s*TJ", content):
-            glyphs = b"".join(map(_unescaped, re.findall(STRING, shown)))
-            pairs = [int.from_bytes(glyphs[i : i + 2], "big") for i in range(0, len(glyphs), 2)]
-            for lines, known in zip(said, maps, strict=True):
-                lines.append("".join(known.get(pair, "?") for pair in pairs))
-    return "\n".join("\n".join(lines) for lines in said)
+    """Return all text, line by line; words that were divided at the end of a line are whole."""
+    document = PdfDocument(pdf)
+    text = "\n".join(page.get_textpage().get_text_bounded() for page in document)
+    return text.replace("\r\n", "\n").replace(f"{HYPHEN}\n", "").replace(HYPHEN, "")
 
 
-def _glyphs(cmap: bytes) -> dict[int, str]:
-    text = cmap.decode("latin-1")
-    found = {}
-    for block in re.findall(r"beginbfchar(.*?)endbfchar", text, re.DOTALL):
-        for glyph, meaning in re.findall(r"<(\w+)>\s*<(\w+)>", block):
-            found[int(glyph, 16)] = _meaning(meaning)
-    for block in re.findall(r"beginbfrange(.*?)endbfrange", text, re.DOTALL):
-        for first, last, meanings in re.findall(r"<(\w+)>\s*<(\w+)>\s*(\[[^\]]*\]|<\w+>)", block):
-            listed = re.findall(r"<(\w+)>", meanings)
-            for i in range(int(last, 16) - int(first, 16) + 1):
-                text = _meaning(listed[i if meanings.startswith("[") else 0])
-                found[int(first, 16) + i] = text if meanings.startswith("[") else text[:-1] + chr(ord(text[-1]) + i)
-    return found
-
-
-def _meaning(digits: str) -> str:
-    return bytes.fromhex(digits).decode("utf-16-be", "replace")
-
-
-def _unescaped(literal: bytes) -> bytes:
-    def plain(found: re.Match[bytes]) -> bytes:
-        if found[1].isdigit():
-            return bytes([int(found[1], 8) & 255])
-        return ESCAPES.get(found[1], found[1])
-
-    return re.sub(rb"\\([0-7]{1,3}|.)", plain, literal[1:-1], flags=re.DOTALL)
+def page_count(pdf: bytes) -> int:
+    """Return the number of pages."""
+    return len(PdfDocument(pdf))
 
 
 def pages(path: Path) -> int:

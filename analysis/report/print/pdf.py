@@ -11,7 +11,7 @@ from analysis.measures.comparisons import COMPARISON_NOTE
 from analysis.measures.data_price import price_sentences
 from analysis.measures.decisions import front_sentences
 from analysis.read.study import statuses
-from analysis.report.answers import answers_of
+from analysis.report.answers import Answer, answers_of
 from analysis.report.best import worth
 from analysis.report.failures import FAILURES_NOTE
 from analysis.report.losses import BREAKDOWN_NOTE, lacking_sentences, loss_sentences
@@ -83,11 +83,16 @@ def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
     ]
 
 
-def _answers(findings: Findings) -> list[Block]:
+def _ranked(findings: Findings) -> list[Answer]:
+    """The answers; if not all have a place, the best first, unless the user has chosen an order."""
     answers = answers_of(findings.points, findings.losses)
     if len(answers) > MOST_ANSWERS and not any(point.shown for point in findings.points):
-        answers = sorted(answers, key=lambda answer: worth(answer.point), reverse=True)
-    sentences = [answer.text for answer in answers]
+        return sorted(answers, key=lambda answer: worth(answer.point), reverse=True)
+    return answers
+
+
+def _answers(findings: Findings) -> list[Block]:
+    sentences = [answer.text for answer in _ranked(findings)]
     marks = {mark for point in findings.points for mark in point.marks}
     blocks: list[Block] = []
     if OVERSUBSCRIBED in marks:
@@ -106,21 +111,18 @@ def _answers(findings: Findings) -> list[Block]:
 
 def _evidence(findings: Findings) -> list[str]:
     """List the answers with their baselines, the bases of their intervals, and all warnings."""
-    return [
-        *(answer.evidence for answer in answers_of(findings.points, findings.losses)),
-        *loss_sentences(findings.losses),
-    ]
+    return [*_first([answer.evidence for answer in _ranked(findings)]), *_first(loss_sentences(findings.losses))]
 
 
 def _further(findings: Findings) -> list[str]:
     costs = [*findings.failure_costs, FAILURES_NOTE] if findings.failure_costs else []
     published = [f"published: {both.published}; this study: {both.own}; {both.verdict}" for both in findings.published]
     return [
-        *findings.comparisons.sentences,
+        *_first(findings.comparisons.sentences),
         *front_sentences(findings.decisions),
         *price_sentences(findings.prices),
         *published,
-        *steadiness_lines(findings.points),
+        *_first(steadiness_lines(findings.points)),
         *costs,
     ]
 
@@ -155,9 +157,10 @@ def _section(title: str, sentences: Sequence[str]) -> list[Block]:
 
 
 def _answer_lines(sentences: Sequence[str]) -> list[Block]:
-    if not sentences:
-        return []
-    shown = list(sentences[:MOST_ANSWERS])
-    if len(sentences) > MOST_ANSWERS:
-        shown.append(f"and {len(sentences) - MOST_ANSWERS:,} more, in report.html")
-    return [Bullets([(sentence,) for sentence in shown], answers=True)]
+    return [Bullets([(sentence,) for sentence in _first(sentences)], answers=True)] if sentences else []
+
+
+def _first(sentences: Sequence[str]) -> list[str]:
+    """As many as have a place on paper, and how many there are elsewhere."""
+    more = len(sentences) - MOST_ANSWERS
+    return [*sentences[:MOST_ANSWERS], *([f"and {more:,} more, in report.html"] if more > 0 else [])]

@@ -7,6 +7,7 @@ import pytest
 from seen import Seen, Tags, words
 from study_builder import Logs, StudyBuilder, spec_of
 
+from analysis.base.text import percent
 from analysis.measures.comparisons import COLUMNS, FASTER, NOT_SHOWN, Comparisons, comparisons_of
 from analysis.measures.speedup import points_of
 from analysis.read.study import read_study
@@ -58,6 +59,38 @@ def test_with_two_runs_the_lack_of_power_is_said(study: StudyBuilder) -> None:
     repeated(study, 2, 1.0, (1.0, 1.1))
     repeated(study, 2, 1.2, (1.0, 1.1), strategy="horovod")
     (sentence,) = compared(study).sentences
+    assert sentence.endswith("; below 3 runs hardly any can be")
+
+
+def test_many_pairs_without_a_difference_share_a_sentence_and_one_with_a_difference_has_its_own(
+    study: StudyBuilder,
+) -> None:
+    alike = (("pytorch", "allreduce"), ("pytorch", "horovod"), ("mxnet", "allreduce"))
+    for framework, strategy in alike:
+        repeated(study, 2, 1.0, framework=framework, strategy=strategy)
+    assert [sentence.count("no difference shown between") for sentence in compared(study).sentences] == [1, 1, 1]
+    repeated(study, 2, 1.0, (1.0, 1.1, 0.9), framework="jax")
+    repeated(study, 2, 9.0, framework="keras")
+    found = compared(study)
+    start = "2 GPUs, resnet44 on cifar10, fp32, global batch 256: no difference shown in 6 pairs of 4 series ("
+    [together] = [sentence for sentence in found.sentences if sentence.startswith(start)]
+    slower = [sentence for sentence in found.sentences if sentence != together]
+    assert len(found.rows) == 10
+    for name in ("PyTorch DDP", "PyTorch Horovod", "MXNet KVStore", "JAX allreduce"):
+        assert name in together
+    # That of the pairs with the noisiest series: the others' is smaller.
+    visible = [row["visible_factor"] for row in found.rows if row["verdict"] == NOT_SHOWN]
+    assert f"in every pair a difference of {percent(max(visible) - 1, 1)} or more would have been seen" in together
+    assert min(visible) < max(visible)
+    assert len(slower) == 4
+    assert all("is faster than Keras" in sentence for sentence in slower)
+
+
+def test_of_many_pairs_with_two_runs_the_lack_of_power_is_said(study: StudyBuilder) -> None:
+    for framework in ("pytorch", "mxnet", "jax", "keras"):
+        repeated(study, 2, 1.0, (1.0, 1.1), framework=framework)
+    (sentence,) = compared(study).sentences
+    assert "no difference shown in 6 pairs of 4 series" in sentence
     assert sentence.endswith("; below 3 runs hardly any can be")
 
 

@@ -53,6 +53,19 @@ def test_every_size_has_what_it_costs(study: StudyBuilder) -> None:
     assert "4 GPUs" not in said
 
 
+def test_of_a_long_front_the_ends_are_named(study: StudyBuilder) -> None:
+    seconds = {1: 1.0, 2: 1.1, 4: 1.2, 8: 1.3, 16: 1.4, 32: 1.5, 64: 1.6}
+    for gpus, each in seconds.items():
+        study.completed(gpus, each)
+    rows = decisions(study)
+    assert all(row["epoch_front"] for row in rows)
+    [said] = front_sentences(rows)
+    named = [part.partition(":")[0].rpartition(" on ")[2] for part in said.partition("cost: ")[2].split("; ")]
+    assert named == ["64 GPUs", "32 GPUs", "16 GPUs", "2 between these", "2 GPUs", "1 GPU"]
+    [whole] = front_sentences(rows[1:])
+    assert whole.count(" GPU-hours") == 6
+
+
 @pytest.mark.parametrize(
     ("seconds", "reason"), [(4.0, "slower than 1 GPU"), (0.8, "more than 2.00 times as fast as 1 GPU")]
 )

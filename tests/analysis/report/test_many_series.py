@@ -127,8 +127,11 @@ def test_a_letter_that_is_cut_is_seen(figures: Mapping[str, bytes]) -> None:
     assert not is_white_around(svg.replace(f'viewBox="0 0 {width} ', f'viewBox="0 0 {float(width) - 20} ').encode())
 
 
-def test_report_for_paper_names_every_series(several: Findings) -> None:
-    said = words(pdf.words(pdf_of(several)["report.pdf"]).replace("\u00a0", " "))
+def test_report_for_paper_names_every_series_and_stays_short(several: Findings) -> None:
+    paper = pdf_of(several)["report.pdf"]
+    said = words(pdf.words(paper).replace("\u00a0", " "))
+    # Half of it tables: of 40 series all rows are there, but not each sentence on each pair of them.
+    assert pdf.page_count(paper) <= (10 if len(names_of(several.points)) < 40 else 18)
     for point in several.points:
         assert point.name in said
     many = len(names_of(several.points)) >= 8
