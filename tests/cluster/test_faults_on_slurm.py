@@ -102,19 +102,19 @@ def test_run_without_requeues_left_fails_and_rerunning_resumes_it(slurm: Any, cl
 
 
 def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    arguments = ("gpus=4", *LONG_TRAINED, "measure.steps=120", "checkpoint.max_requeues=0")
+    arguments = ("gpus=2", *LONG_TRAINED, "measure.steps=120", "checkpoint.max_requeues=0")
     with started(slurm, tmp_path, *arguments) as process:
-        wait_for(lambda: steps_done(tmp_path, 4) >= 10, 240)
-        node = hosts(run_of(tmp_path, 4))[0]
+        wait_for(lambda: steps_done(tmp_path, 2) >= 10, 240)
+        node = hosts(run_of(tmp_path, 2))[0]
         urgent = slurm.run(
             "sbatch", "--parsable", "--partition=high", f"--nodelist={node}", "--exclusive", "--time=1",
             "--output=/dev/null", "--wrap=sleep 5", check=True,
         ).stdout.strip()  # fmt: skip
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
-    run_dir = run_of(tmp_path, 4)
+    run_dir = run_of(tmp_path, 2)
     assert read_json(run_dir / "attempt-1" / "again.json")["by"] == "preemption"
-    assert len({logged(run_dir, "leave", 1, rank)[0]["step"] for rank in range(4)}) == 1
+    assert len({logged(run_dir, "leave", 1, rank)[0]["step"] for rank in range(2)}) == 1
     assert slurm.run("sacct", "-X", "-n", "-P", "-j", urgent, "--format=State").stdout.strip() == "COMPLETED"
 
     other = tmp_path / "uncut"
@@ -124,17 +124,17 @@ def test_a_preempted_run_continues_bit_for_bit(slurm: Any, cli: Cli, tmp_path: P
     (whole,) = (other / "scaling" / "runs").iterdir()
     assert len(events.attempt_dirs(whole)) == 1
     assert losses(run_dir) == losses(whole)
-    assert len(losses(whole)) == 4 * 61
+    assert len(losses(whole)) == 2 * 61
     ends = [logged(d, "end", attempt)[0]["weights_checksum"] for d, attempt in ((run_dir, 2), (whole, 1))]
     assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize("slurmctld", [pytest.param("knows", marks=pytest.mark.whole), "notices later"])
 def test_a_node_whose_power_is_cut_in_the_middle_of_a_step(slurm: Any, tmp_path: Path, slurmctld: str) -> None:
-    with started(slurm, tmp_path, "gpus=6", *LONG, "measure.steps=100") as process:
-        wait_for(lambda: steps_done(tmp_path, 6) >= 24, 240)
-        run_dir = run_of(tmp_path, 6)
-        victim = hosts(run_dir)[5]
+    with started(slurm, tmp_path, "gpus=4", "cluster.gpus_per_node=2", *LONG, "measure.steps=100") as process:
+        wait_for(lambda: steps_done(tmp_path, 4) >= 24, 240)
+        run_dir = run_of(tmp_path, 4)
+        victim = hosts(run_dir)[3]
         try:
             slurm.node_fail(victim) if slurmctld == "knows" else slurm.node_kill(victim)
             output, _ = process.communicate(timeout=600)  # on the two remaining nodes

@@ -64,8 +64,15 @@ def rank_1_trains(small: Path) -> bool:
     return any(b'"ev":"steps"' in log.read_bytes() for log in small.rglob("events.rank1*"))
 
 
-@pytest.mark.parametrize("moment", [supervised, rank_1_trains])
-@pytest.mark.parametrize("fill", [fill_bytes, fill_files])
+@pytest.mark.parametrize(
+    ("fill", "moment"),
+    [
+        (fill_bytes, supervised),
+        (fill_files, rank_1_trains),
+        pytest.param(fill_bytes, rank_1_trains, marks=pytest.mark.whole),
+        pytest.param(fill_files, supervised, marks=pytest.mark.whole),
+    ],
+)
 def test_a_disk_that_fills_up_during_a_run_ends_it_in_one_sentence(
     cli: Cli,
     tmp_path: Path,
