@@ -2,7 +2,7 @@
 
 ResNet-20, real Fashion-MNIST, 64 images per rank, fp32, one compute thread per rank, gloo, no augmentation. Ours is the
 `step` of strategy=allreduce, timed as in the loop; the peer is sides/minimal_ddp.py. Both alternate in the same ranks:
-n = 400 pairs of blocks of 5 steps, enough for an interval of about ± 1 %. A block's time is that of its slowest rank.
+n = 150 pairs of blocks of 5 steps, enough for an interval of about ± 1 %. A block's time is that of its slowest rank.
 Our batches are prepared by a background thread, which may use an idle core; the peer prepares them between steps.
 Results are in RESULTS.md.
 """
@@ -23,7 +23,7 @@ from harness.core.spec import read_run
 from harness.core.system.ports import held_port
 from harness.node.command import rank_environment
 
-PAIRS, STEPS, BATCH = 400, 5, 64
+PAIRS, STEPS, BATCH = 150, 5, 64
 
 
 def rows() -> list[Row]:
