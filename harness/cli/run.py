@@ -111,6 +111,8 @@ def _run(points: list[Any], argv: list[str]) -> int:
         progress = console.Progress(plan)
         code_version = asked.requests[0].site.code_version
         submitter = slurm.Submitter(plan, study, console.note) if asked.scheduler == "slurm" else None
+        if asked.scheduler == "local" and plan.to_launch:
+            local.check_folder(study)
         command = ["python", "-m", "harness", *secret_environment.masked(argv, asked.secrets)]
         os.environ.update({**asked.secrets, SECRET_VARIABLES: " ".join(asked.secrets)} if asked.secrets else {})
         study.record(plan, command, asked.scheduler, code_version, asked.skipped, asked.target_accuracy)
