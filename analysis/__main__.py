@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 
 from analysis.base.errors import StudyError
 from analysis.base.text import encodable
+from harness.core.arguments import Parser
 from harness.core.console_script import run_and_exit
 
 PROGRAM = "python -m analysis"
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None, program: str = PROGRAM) -> int:
         name, arguments = arguments[0], arguments[1:]
         program = f"{program} {name}"
     command = importlib.import_module(f"analysis.commands.{MODULES.get(name, name)}")
-    parser = argparse.ArgumentParser(prog=program, epilog=None if is_named else _other_commands())
+    parser = Parser(program, program, epilog=None if is_named else _other_commands())
     command.declare(parser)
     parser.set_defaults(program=program)
     options = parser.parse_intermixed_args(arguments)

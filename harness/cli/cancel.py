@@ -3,12 +3,12 @@ on this machine."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.arguments import Parser
 from harness.core.errors import UserError
 from harness.slurm.client import Client, SlurmUnavailable
 from harness.study import local_processes, run_status, submissions
@@ -20,7 +20,7 @@ _LATER = "finished runs are kept; re-running the study's command starts the miss
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.cancel") -> int:
     """Return the exit code: 0 nothing of the study is left running, 1 Slurm refused, 2 invalid request or no answer."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Cancels the jobs of a study that are pending or running, and no others; without Slurm, stops the "
         "study's command. Runs that go on save their state first, as far as Slurm's KillWait lets them; the same "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import http
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from harness.core.arguments import Parser
 from harness.core.data_location import files_in
 from harness.core.errors import UserError
 
@@ -125,7 +125,7 @@ SOURCES = {
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.data") -> int:
     """Return the exit code: 0 success, 1 the download failed, 2 invalid request."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Download a published data set, check it, and unpack it where dataset=<name> finds it. "
         "A download that was cut off continues.",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.core.arguments import Parser
 from harness.core.errors import UserError
 from harness.core.system import disk
 
@@ -73,7 +74,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _options(argv: Sequence[str], program: str) -> argparse.Namespace:
     """Parse options under Hydra's names, so that Hydra's own can be passed on."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program, usage="%(prog)s [-m] [--config-dir DIR] key=value ... [-- command] (more: --help)", add_help=False
     )
     parser.add_argument("overrides", nargs="*")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.core.arguments import Parser
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.sh
 
 
 def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Write a data set as shards, in random order, for dataset.reader=shards.",
     )

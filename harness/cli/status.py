@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from harness.core.arguments import Parser
 from harness.core.errors import UserError
 from harness.study import run_status
 from harness.study.run_status import RunStatus, StudyStatus
@@ -34,9 +35,7 @@ WIDTH_OF_A_FILE = 150
 
 def main(argv: Sequence[str] | None = None, program: str = "python -m harness.status") -> int:
     """Return the exit code: 0 success, 2 invalid request, 130 --watch interrupted."""
-    parser = argparse.ArgumentParser(
-        prog=program, description="Show the status of a study from its run directories and Slurm."
-    )
+    parser = Parser(prog=program, description="Show the status of a study from its run directories and Slurm.")
     parser.add_argument("study", type=Path, help="the study's folder, results/<study>")
     parser.add_argument(
         "--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help="refresh at this interval (default: 5)"

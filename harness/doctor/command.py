@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from harness.core.arguments import Parser
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
 
 
 def _arguments(argv: Sequence[str] | None, program: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Check what works on this machine for a configuration and what is missing. "
         "Exit code 0: everything required is there; 1: something is missing; 2: invalid arguments.",

@@ -64,7 +64,7 @@ def test_study_named_like_a_command_needs_a_path(analyse, tmp_path) -> None:
     for arguments in (["./report"], ["report", "report"]):
         process = analyse(*arguments, "--only", "csv", "--out", tmp_path / "out")
         assert (process.returncode, process.stderr) == (0, "")
-    assert "the following arguments are required: study" in analyse("report").stderr
+    assert "python -m analysis report: study is missing (" in analyse("report").stderr
 
 
 def test_folder_that_does_not_exist_is_refused(analyse, tmp_path: Path) -> None:

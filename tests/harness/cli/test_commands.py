@@ -74,7 +74,7 @@ def test_a_run_may_be_named(cli: Cli) -> None:
         (("harness.status", "nowhere"), ("harness", "status", "nowhere")),
         (("harness.cancel", "nowhere"), ("harness", "cancel", "nowhere")),
         (("harness.shards", "dataset=x"), ("harness", "shards", "dataset=x")),
-        (("harness.doctor", "--all"), ("harness", "doctor", "--all")),
+        (("harness.doctor", "--only=gpus"), ("harness", "doctor", "--only=gpus")),
         (("analysis", "nowhere"), ("harness", "report", "nowhere")),
         (("analysis", "predict", "nowhere", "gpus=0"), ("harness", "predict", "nowhere", "gpus=0")),
     ],
