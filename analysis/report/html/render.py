@@ -85,6 +85,7 @@ from analysis.tables.throughput import goodput
 from analysis.tables.warnings import OVERSUBSCRIBED
 
 if TYPE_CHECKING:
+    from analysis.read.study import Study
     from analysis.report.findings import Findings
 
 FOLDER = Path(__file__).parent
@@ -146,6 +147,7 @@ def render_report(findings: Findings) -> str:
             study=study,
             invocations=[command_of(invocation) for invocation in study.invocations],
             facts=_facts(runs),
+            about=_about(study, runs),
             answers=answers,
             replies=replies,
             glance=glance,
@@ -339,6 +341,12 @@ def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
         for framework, found in sorted(versions.items())
     ]
     return [(name, ", ".join(sorted(v for v in values if v)) or text.DASH) for name, values in facts]
+
+
+def _about(study: Study, runs: Sequence[Run]) -> list[str]:
+    """Return what stands below the title: where and when the study was measured, as far as that is known."""
+    where = [f"{name}: {value}" for name, value in _facts(runs)[:2] if value != text.DASH]
+    return [*where, *([text.moment(study.created)] if study.created is not None else [])]
 
 
 def _choices(runs: Sequence[Run]) -> dict[str, list[str]]:
