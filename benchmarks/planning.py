@@ -15,8 +15,8 @@ from benchmarks.common import Row, paired, python, seconds_of
 
 N = 6
 OURS, PEER = 200, 20  # seeds; each with five GPU counts
-# An interval of the mean needs six blocks of ten steps.
-DICTIONARIES = ",".join(f"{{steps: {60 + i}}}" for i in range(OURS))
+# In blocks of ten steps, of which an interval of the mean needs six.
+DICTIONARIES = ",".join(f"{{steps: {60 + 10 * i}}}" for i in range(OURS))
 BASIC = """
 import hydra
 from harness.config import composition
