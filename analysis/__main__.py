@@ -10,8 +10,7 @@ import sys
 
 from analysis.base.errors import StudyError
 from analysis.base.text import encodable
-from harness.core.arguments import Parser
-from harness.core.console_script import run_and_exit
+from harness.core.console_script import Parser, run_and_exit
 
 PROGRAM = "python -m analysis"
 REPORT = "report"  # the default command

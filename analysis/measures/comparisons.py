@@ -10,6 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -79,7 +80,7 @@ class Comparisons:
     left_out: tuple[str, ...]
     pairs: tuple[tuple[Point, Point], ...] = ()
 
-    @property
+    @cached_property
     def sentences(self) -> list[str]:
         """One per pair, but one for all pairs of a place without a difference if they are more than MOST_PAIRS."""
         places: dict[tuple[str, int | None], list[Mapping[str, Any]]] = defaultdict(list)
@@ -159,7 +160,7 @@ def _tested(pairs: Sequence[_Pair]) -> tuple[dict[str, Any], ...]:
             visible = found.min_detectable_ratio(ALPHA / len(testable))
             row["visible_factor"] = visible if visible <= LARGEST_FACTOR else None
         row["marks"] = tuple(dict.fromkeys([*pair.fast.marks, *pair.slow.marks]))
-        rows.append({**row, "sentence": f"{_where(pair.fast)}: {_verdict(row, pair)}"})
+        rows.append({**row, "sentence": f"{_where(pair.fast)}: {_verdict(row)}"})
     return tuple(rows)
 
 
@@ -168,38 +169,38 @@ def _where(point: Point) -> str:
     return f"{gpus}, {point.work}, global batch {count(point.global_batch)}"
 
 
-def _verdict(row: Mapping[str, Any], pair: _Pair) -> str:
+def _verdict(row: Mapping[str, Any]) -> str:
     if row["verdict"] == NOT_TESTED:
         return f"{row['faster']} and {row['slower']} were not tested: {row['ratio_basis']}"
-    marks = [mark for mark in (OVERSUBSCRIBED, IMPORTED) if any(mark in point.marks for point in pair)]
     figures = (
         f"{times(row['ratio'])} (95 % interval {COLUMNS['ratio'].interval(row)}, from "
-        f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{''.join(f'; {mark}' for mark in marks)})"
+        f"{row['ratio_basis']}; corrected p {probability_text(row['p_holm'])}{_marks([row])})"
     )
     if row["verdict"] == FASTER:
         return f"{row['faster']} is faster than {row['slower']}: {figures}"
-    few = f"; below {ENOUGH_RUNS} runs hardly any can be" if min(pair.runs) < ENOUGH_RUNS else ""
-    return f"no difference shown between {row['faster']} and {row['slower']}: {figures}; {_visible(row)}{few}"
+    return f"no difference shown between {row['faster']} and {row['slower']}: {figures}; {_visible(row)}{_few([row])}"
 
 
 def _together(where: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """One sentence on several pairs of a place between which no difference was shown."""
     names = sorted({row[name] for row in rows for name in ("faster", "slower")})
-    marks = [mark for mark in (OVERSUBSCRIBED, IMPORTED) if any(mark in row["marks"] for row in rows)]
     # Of the pair with the least power.
     weakest = max(rows, key=lambda row: row["visible_factor"] or LARGEST_FACTOR + 1)
-    few = f"; below {ENOUGH_RUNS} runs hardly any can be" if min(_runs(row) for row in rows) < ENOUGH_RUNS else ""
     return (
         f"{where}: no difference shown in {len(rows)} pairs of {len(names)} series ({listed(names, 'and')}): at most "
         f"{times(max(row['ratio'] for row in rows))} (smallest corrected p "
-        f"{probability_text(min(row['p_holm'] for row in rows))}{''.join(f'; {mark}' for mark in marks)}); "
-        f"{'in every pair' if weakest['visible_factor'] else 'in some'} {_visible(weakest)}{few}"
+        f"{probability_text(min(row['p_holm'] for row in rows))}{_marks(rows)}); "
+        f"{'in every pair' if weakest['visible_factor'] else 'in some'} {_visible(weakest)}{_few(rows)}"
     )
 
 
-def _runs(row: Mapping[str, Any]) -> int:
-    """The runs of the point with fewer."""
-    return min(row["runs_faster"], row["runs_slower"])
+def _marks(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(f"; {mark}" for mark in (OVERSUBSCRIBED, IMPORTED) if any(mark in row["marks"] for row in rows))
+
+
+def _few(rows: Sequence[Mapping[str, Any]]) -> str:
+    fewest = min(row[name] for row in rows for name in ("runs_faster", "runs_slower"))
+    return f"; below {ENOUGH_RUNS} runs hardly any can be" if fewest < ENOUGH_RUNS else ""
 
 
 def _visible(row: Mapping[str, Any]) -> str:

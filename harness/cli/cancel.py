@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.arguments import Parser
+from harness.core.console_script import Parser
 from harness.core.errors import UserError
 from harness.slurm.client import Client, SlurmUnavailable
 from harness.study import local_processes, run_status, submissions

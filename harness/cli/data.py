@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from harness.core.arguments import Parser
+from harness.core.console_script import Parser
 from harness.core.data_location import files_in
 from harness.core.errors import UserError
 

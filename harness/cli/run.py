@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.arguments import Parser
+from harness.core.console_script import Parser
 from harness.core.errors import UserError
 from harness.core.system import disk
 
@@ -106,14 +106,14 @@ def _run(points: list[Any], argv: list[str]) -> int:
         plan = _plan(asked, study)
         if asked.plan_only:
             return 0
-        # Not before, because a plan needs neither and submitit takes a while to import.
+        # Not at the start, because most plans need no launcher and submitit takes a while to import.
         from harness.launch import allocation, local, slurm
 
         progress = console.Progress(plan)
         code_version = asked.requests[0].site.code_version
         submitter = slurm.Submitter(plan, study, console.note) if asked.scheduler == "slurm" else None
         if asked.scheduler == "local" and plan.to_launch:
-            local.check_folder(study)
+            study.check_folder("submitit", local.PLACEHOLDERS)
         command = ["python", "-m", "harness", *secret_environment.masked(argv, asked.secrets)]
         os.environ.update({**asked.secrets, SECRET_VARIABLES: " ".join(asked.secrets)} if asked.secrets else {})
         study.record(plan, command, asked.scheduler, code_version, asked.skipped, asked.target_accuracy)
@@ -141,7 +141,11 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
 
     run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
     # Before the results: whoever has left the queue by then has written its own.
-    queued = _queued(study, run_ids) if asked.scheduler == "slurm" else set()
+    queued: set[str] = set()
+    if asked.scheduler == "slurm":
+        from harness.launch import slurm
+
+        queued = slurm.queued(study, run_ids, console.note)
     ended = study.ended(run_ids)
     completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
     failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
@@ -155,13 +159,6 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
         console.mixed_code(len(completed), others, now)
     cost.check_budget(plan.arrays, asked.budget_node_hours, expected)
     return plan
-
-
-def _queued(study: Study, run_ids: list[str]) -> set[str]:
-    from harness.cli import console
-    from harness.launch import slurm
-
-    return slurm.queued(study, run_ids, console.note)
 
 
 def _without_framework(plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.arguments import Parser
+from harness.core.console_script import Parser
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:

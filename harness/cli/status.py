@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.arguments import Parser
+from harness.core.console_script import Parser
 from harness.core.errors import UserError
 from harness.study import run_status
 from harness.study.run_status import RunStatus, StudyStatus

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from harness.core.arguments import Parser
+from harness.core.console_script import Parser
 from harness.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m harness.do
         # With data=both, check the variant that needs files.
         point = data_source.variants(points[0])[0]
         _refuse_unknown_groups(arguments.only)
+        if arguments.all and not arguments.probe and arguments.only and "others" not in arguments.only.split(","):
+            raise UserError(f"--all has no effect with --only={arguments.only}: add the group others, or --probe")
         _refuse_mistakes(point, arguments.probe)
         checks = _checks(point, arguments)
         missing = _print_json(checks) if arguments.json else _print(checks)

@@ -70,7 +70,7 @@ def others(config: Config, config_dir: str | None, load: bool) -> Iterator[Check
     def check(choice: tuple[str, object]) -> Check:
         name, other = choice
         if isinstance(other, Framework):
-            return as_note(_framework(other, config)) if load else _installed(other, config.cluster)
+            return as_note(_framework(other, config, load))
         return Check("frameworks", name, NOTE, str(other))
 
     with ThreadPoolExecutor(min(4, machine.cores())) as side_by_side:
@@ -192,21 +192,8 @@ def _unfit(
     return None
 
 
-def _installed(framework: Framework, cluster: Cluster) -> Check:
-    """Check, without loading it, that a framework that the configuration does not use is there."""
-    try:
-        python = environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
-    except UserError as error:
-        found, _, advice = str(error).partition("; ")
-        return Check("frameworks", framework.name, NOTE, found, advice)
-    if absent := environments.absent_packages(str(python), framework.name):
-        builder = gpu_types.builder(framework.environment)
-        how = f"rebuild it: `{builder}`" if builder else "install it there"
-        return Check("frameworks", framework.name, NOTE, f"{python} has no {', '.join(absent)}", how)
-    return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
-
-
-def _framework(framework: Framework, config: Config) -> Check:
+def _framework(framework: Framework, config: Config, load: bool = True) -> Check:
+    """load: as for `others`."""
     try:
         modules = config.cluster.modules
         python = environments.interpreter(framework.name, framework.environment, PROJECT, modules)
@@ -214,6 +201,10 @@ def _framework(framework: Framework, config: Config) -> Check:
         found, _, advice = str(error).partition("; ")
         return Check("frameworks", framework.name, MISSING, found, advice)
     try:
+        if not load:
+            if absent := environments.absent_packages(str(python), framework.name):
+                raise Silent(f"{python} has no {', '.join(absent)}")
+            return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
         answer = ask(framework.name, [str(python)], config.cluster.env)
     except Silent as silent:
         builder = gpu_types.builder(framework.environment)

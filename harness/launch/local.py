@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from typing import Any
 import submitit
 
 from harness.core import environment_variables
-from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.system.ports import held_port
 from harness.launch import supervisors
@@ -29,17 +27,9 @@ POLL_SECONDS = 0.1
 # Margin of submitit's time limit over that of the rank's supervisor, which acts first.
 MARGIN_MINUTES = 2
 # What submitit replaces in the paths of its files: ids of jobs and tasks.
-PLACEHOLDERS = re.compile(r"%[jtaA]")
+PLACEHOLDERS = "%[jtaA]"
 # Longer than a supervisor gives its rank to save and exit.
 INTERRUPT_SECONDS = 30
-
-
-def check_folder(study: Study) -> None:
-    """Raise UserError if submitit would look for its files elsewhere than in the study's folder."""
-    if PLACEHOLDERS.search(str(study.folder.absolute())):
-        raise UserError(
-            f"submitit would expand the % in {study.folder}, where its logs are: choose another results=<folder>"
-        )
 
 
 def launch(plan: Plan, study: Study, report: Callable[[str, dict[str, Any] | None], None]) -> None:

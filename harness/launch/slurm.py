@@ -59,10 +59,7 @@ class Submitter:
         limits = [array.resources.max_submit for array in plan.arrays if array.resources.max_submit]
         self.allowed = min(limits, default=None)
         if plan.arrays:
-            if "%" in str(study.folder.absolute()):
-                raise UserError(
-                    f"Slurm would expand the % in {study.folder}, where its logs are: choose another results=<folder>"
-                )
+            study.check_folder("Slurm", "%")
             _check_accepted(plan.arrays, say)
             size = self._wait_for(lambda: int(CLIENT.settings().get("MaxArraySize") or MAX_ARRAY_SIZE))
             # MaxArraySize=0 disables arrays; a single task still works.

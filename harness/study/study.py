@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,6 +74,14 @@ class Study:
             yield
         finally:
             os.close(handle)
+
+    def check_folder(self, program: str, placeholders: str) -> None:
+        """Raise UserError if a program would look for the logs elsewhere, as it expands these placeholders (a regular
+        expression) in their paths."""
+        if re.search(placeholders, str(self.folder.absolute())):
+            raise UserError(
+                f"{program} would expand the % in {self.folder}, where its logs are: choose another results=<folder>"
+            )
 
     def _cannot_write(self, error: OSError) -> UserError:
         return UserError(f"the results folder {self.folder} cannot be written: {error.strerror}; {_OTHER}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from pypdfium2 import PdfDocument
 
@@ -25,9 +24,8 @@ def fonts(pdf: bytes) -> set[str]:
 
 def size_mm(pdf: bytes) -> tuple[float, float]:
     """Return width and height of the first page."""
-    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf)
-    assert box is not None
-    return float(box[1]) / 72 * 25.4, float(box[2]) / 72 * 25.4
+    width, height = PdfDocument(pdf)[0].get_size()
+    return width / 72 * 25.4, height / 72 * 25.4
 
 
 def streams(pdf: bytes) -> Iterator[bytes]:
@@ -45,14 +43,6 @@ def words(pdf: bytes) -> str:
     return text.replace("\r\n", "\n").replace(f"{HYPHEN}\n", "").replace(HYPHEN, "")
 
 
-def page_count(pdf: bytes) -> int:
+def pages(pdf: bytes) -> int:
     """Return the number of pages."""
     return len(PdfDocument(pdf))
-
-
-def pages(path: Path) -> int:
-    """Return the number of pages of a pdflatex PDF, from its log."""
-    log = path.with_suffix(".log").read_text(encoding="latin-1")
-    found = re.search(r"Output written on .*?\((\d+) page", log.replace("\n", ""))
-    assert found, log[-1000:]
-    return int(found[1])

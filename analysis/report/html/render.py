@@ -139,6 +139,7 @@ def render_report(findings: Findings) -> str:
     names = names_of(points)
     first = looks_of(points).first
     places = {point.series: i for i, point in enumerate(points)}
+    facts = _facts(runs)
     completed = sorted((run for run in runs if run.completed), key=lambda run: _place(run, places))
     return (
         _environment()
@@ -146,8 +147,8 @@ def render_report(findings: Findings) -> str:
         .render(
             study=study,
             invocations=[command_of(invocation) for invocation in study.invocations],
-            facts=_facts(runs),
-            about=_about(study, runs),
+            facts=facts,
+            about=_about(study, facts),
             answers=answers,
             replies=replies,
             glance=glance,
@@ -343,9 +344,9 @@ def _facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [(name, ", ".join(sorted(v for v in values if v)) or text.DASH) for name, values in facts]
 
 
-def _about(study: Study, runs: Sequence[Run]) -> list[str]:
+def _about(study: Study, facts: Sequence[tuple[str, str]]) -> list[str]:
     """Return what stands below the title: where and when the study was measured, as far as that is known."""
-    where = [f"{name}: {value}" for name, value in _facts(runs)[:2] if value != text.DASH]
+    where = [f"{name}: {value}" for name, value in facts if name in ("Cluster", "Device") and value != text.DASH]
     return [*where, *([text.moment(study.created)] if study.created is not None else [])]
 
 

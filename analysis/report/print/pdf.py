@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.base.text import moment, shortened
@@ -63,7 +64,8 @@ def pdf_of(findings: Findings) -> dict[str, bytes]:
 
 def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
     """Return the contents of report.pdf. figures: names of the available figures."""
-    blocks = _answers(findings)
+    answers = _ranked(findings)
+    blocks = _answers(findings, answers)
     what = unit_of(findings.points)
     if "losses" in figures:  # of many series, one bar each in place of a waterfall each
         figures = [name for name in figures if not name.startswith("waterfall")]
@@ -74,7 +76,7 @@ def blocks_of(findings: Findings, figures: Iterable[str]) -> list[Block]:
         blocks += [Heading("Tables"), *tables]
     return [
         *blocks,
-        *_section("Basis of the answers", _evidence(findings)),
+        *_section("Basis of the answers", _evidence(findings, answers)),
         *_section("What else was found", _further(findings)),
         Heading("Method in short"),
         *(Paragraph((note,)) for note in _notes(findings)),
@@ -91,8 +93,8 @@ def _ranked(findings: Findings) -> list[Answer]:
     return answers
 
 
-def _answers(findings: Findings) -> list[Block]:
-    sentences = [answer.text for answer in _ranked(findings)]
+def _answers(findings: Findings, answers: Sequence[Answer]) -> list[Block]:
+    sentences = [answer.text for answer in answers]
     marks = {mark for point in findings.points for mark in point.marks}
     blocks: list[Block] = []
     if OVERSUBSCRIBED in marks:
@@ -109,9 +111,13 @@ def _answers(findings: Findings) -> list[Block]:
     return [*blocks, *_answer_lines(sentences)]
 
 
-def _evidence(findings: Findings) -> list[str]:
+def _evidence(findings: Findings, answers: Sequence[Answer]) -> list[str]:
     """List the answers with their baselines, the bases of their intervals, and all warnings."""
-    return [*_first([answer.evidence for answer in _ranked(findings)]), *_first(loss_sentences(findings.losses))]
+    place = {answer.point.series: i for i, answer in enumerate(answers)}
+    # In the order of the answers, so that what stands there for lack of space is on the same series.
+    losses = sorted(findings.losses.points, key=lambda loss: place[loss.point.series])
+    said = loss_sentences(replace(findings.losses, points=tuple(losses)))
+    return [*_first([answer.evidence for answer in answers]), *_first(said)]
 
 
 def _further(findings: Findings) -> list[str]:

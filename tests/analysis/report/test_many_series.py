@@ -131,7 +131,7 @@ def test_report_for_paper_names_every_series_and_stays_short(several: Findings) 
     paper = pdf_of(several)["report.pdf"]
     said = words(pdf.words(paper).replace("\u00a0", " "))
     # Half of it tables: of 40 series all rows are there, but not each sentence on each pair of them.
-    assert pdf.page_count(paper) <= (10 if len(names_of(several.points)) < 40 else 18)
+    assert pdf.pages(paper) <= (10 if len(names_of(several.points)) < 40 else 18)
     for point in several.points:
         assert point.name in said
     many = len(names_of(several.points)) >= 8

@@ -289,6 +289,7 @@ def test_a_container_is_looked_at_instead_of_the_environment(cli: Cli, tmp_path:
         (["measure.steps=15"], ["measure.steps=15"]),
         (["cluster.partition=gpu"], ["cluster.partition has no effect"]),
         (["cluster=slurm", "gpus=5"], ["gpus=5", "4 and 6"]),
+        (["--all", "--only=data"], ["--all has no effect with --only=data"]),
         (["--probe", "cluster.scheduler=allocation"], ["--probe", "leave it out"]),
         (["--config-dir", "absent"], ["--config-dir absent"]),
         (["--only", "gpus"], ["--only gpus", "here, slurm, framework, others, data"]),
