@@ -31,6 +31,7 @@ NAMES = (
     "probe",
     "report",
     "prediction",
+    "simulation",
 )
 # Takes an hour; its section follows the others.
 SOAK = "soak"

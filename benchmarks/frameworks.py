@@ -4,7 +4,7 @@ step.
 Steps per second: ResNet-20, synthetic 32x32 images without augmentation, 32 per step, fp32, one rank (strategy=plain),
 one compute thread. The peers in minimal/ use nothing of this program: same network, same padding (TensorFlow's "same"
 is asymmetric at stride 2 and a few per cent faster), SGD with momentum, batches from memory. Ours is the adapter's
-`step` on batches of our data pipeline, timed as in the loop. Both alternate in one process: n = 400 pairs of blocks of
+`step` on batches of our data pipeline, timed as in the loop. Both alternate in one process: n = 150 pairs of blocks of
 5 steps after two warm-up pairs, with alternating order. Our batches are prepared by a background thread, which may use
 an idle core, as does tf.data in the TensorFlow and Keras peers.
 
@@ -28,7 +28,7 @@ from harness.core.spec import read_run
 
 FRAMEWORKS = ("pytorch", "tensorflow", "keras", "mxnet", "jax")
 RANKS, REPEATS = (1, 2), 3
-PAIRS, STEPS, BATCH = 400, 5, 32
+PAIRS, STEPS, BATCH = 150, 5, 32
 
 
 def rows() -> list[Row]:
