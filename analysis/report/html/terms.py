@@ -12,6 +12,8 @@ from analysis.report.sentences import GOODPUT_NOTE, interval_note
 from analysis.tables.point import Point
 
 _USED = re.compile(r'href="#term-([a-z_]+)"')
+# A percentage or an interval, which no line break divides.
+_FIGURE = re.compile(r"\(?\d[\d.,]*(?:–\d[\d.,]*(?: %|×)?| %)\)?")
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,18 @@ def with_terms(sentence: str) -> Markup:
     html, begin = Markup(), 0
     for end in sorted(found):
         word = max(begin, sentence.rfind(" ", 0, end) + 1)  # the last of the term: its question mark stays beside it
-        html += escape(sentence[begin:word])
+        html += _undivided(sentence[begin:word])
         html += Markup('<span class="term">{}{}</span>').format(sentence[word:end], question_mark(found[end]))
         begin = end
-    return html + escape(sentence[begin:])
+    return html + _undivided(sentence[begin:])
+
+
+def _undivided(text: str) -> Markup:
+    html, begin = Markup(), 0
+    for figure in _FIGURE.finditer(text):
+        html += escape(text[begin : figure.start()]) + Markup('<span class="figure">{}</span>').format(figure[0])
+        begin = figure.end()
+    return html + escape(text[begin:])
 
 
 def used_terms(html: str, points: Iterable[Point]) -> Sequence[tuple[str, Term]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from analysis.report.html.tables import reduced
@@ -72,7 +74,14 @@ def test_every_term_is_defined_once(key: str) -> None:
 
 def test_a_sentence_gets_a_question_mark_at_its_terms_and_stays_inert() -> None:
     html = with_terms("<b>a</b>: 84 % efficiency, exposed synchronisation, 9 %, 90 % prediction interval")
-    assert html.startswith("&lt;b&gt;a&lt;/b&gt;: 84 % ")
+    assert html.startswith('&lt;b&gt;a&lt;/b&gt;: <span class="figure">84 %</span> ')
     assert html.count('class="what"') == 3
     assert 'aria-label="What is Efficiency?"' in html
     assert "term-interval" not in html  # the longer term
+
+
+def test_no_line_break_divides_an_interval_or_a_percentage() -> None:
+    sentence = "0.883× speedup (0.568–1.37) on 1,024 ranks, 57 % (16–164 %), 1,000, or 1.2–2.4×."
+    html = with_terms(sentence)
+    assert re.findall('<span class="figure">(.*?)</span>', html) == ["(0.568–1.37)", "57 %", "(16–164 %)", "1.2–2.4×"]
+    assert html.striptags().replace("?", "") == sentence
