@@ -72,17 +72,17 @@ HERE = "benchmarks.gpu_check"
 # Time that a section does not use goes to later ones. The weights are for one H100 or H200 and 16 cores; each includes
 # about 8 s for starting Python, PyTorch and CUDA.
 SECTIONS = (
-    Section("machine", f"{HERE}.machine:run", 15, "driver, builds, clocks", least=90),
-    Section("numerics", f"{HERE}.numerics:run", 55, "logits and gradients, GPU against CPU"),
-    Section("defects", f"{HERE}.defects:run", 20, "fused steps in poisoned memory"),
-    Section("graph_equal", f"{HERE}.graphs:equal", 30, "CUDA graph against eager steps"),
-    Section("resume", f"{HERE}.resume:run", 35, "checkpoint, new process, against uncut"),
+    Section("machine", f"{HERE}.machine:run", 10, "driver, builds, clocks", least=90),
+    Section("numerics", f"{HERE}.numerics:run", 95, "logits and gradients, GPU against CPU"),
+    Section("defects", f"{HERE}.defects:run", 15, "fused steps in poisoned memory"),
+    Section("graph_equal", f"{HERE}.graphs:equal", 25, "CUDA graph against eager steps"),
+    Section("resume", f"{HERE}.resume:run", 25, "checkpoint, new process, against uncut"),
     Section("fence", f"{HERE}.fence:run", 20, "the clock of a block against CUDA events"),
     Section("worker_cifar", f"{HERE}.beside:cifar", 40, "worker against a hand-written loop, CIFAR ResNets"),
-    Section("worker_resnet50", f"{HERE}.beside:resnet50", 90, "worker against a hand-written loop, ResNet-50"),
+    Section("worker_resnet50", f"{HERE}.beside:resnet50", 80, "worker against a hand-written loop, ResNet-50"),
     Section("graph_gain", f"{HERE}.graphs:gain", 25, "what a CUDA graph gains"),
     Section("jax", f"{HERE}.jax_worker:run", 40, "JAX worker against a minimal jitted loop", least=60),
     Section("energy", f"{HERE}.energy:run", 20, "energy counter against the integral of power"),
-    Section("harness", f"{HERE}.harness_runs:run", 40, "through python -m harness"),
-    Section("accuracy", f"{HERE}.accuracy:run", 50, "the time-to-accuracy recipe on Fashion-MNIST"),
+    Section("harness", f"{HERE}.harness_runs:run", 30, "through python -m harness"),
+    Section("accuracy", f"{HERE}.accuracy:run", 55, "the time-to-accuracy recipe on Fashion-MNIST"),
 )

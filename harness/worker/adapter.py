@@ -37,7 +37,7 @@ class Adapter(ABC):
     def __init__(self, batches: Pipeline) -> None:
         self.batches = batches
         self.joined_at: Optional[float] = None
-        # Images and labels of the last step, on the device, for the probes.
+        # Images and labels of the last step, for the probes.
         self.cached: Optional[Any] = None
         self.samples = 0
         self.first_gradients: Optional[Checksum] = None
@@ -54,16 +54,19 @@ class Adapter(ABC):
         if self.first_gradients is None:
             self.first_gradients = checksum(self.gradients())
 
+    def cached_batch(self) -> Any:
+        """Return the last step's batch, on the device."""
+        assert self.cached is not None
+        return self.cached
+
     def step_on_cached_batch(self) -> None:
         """Take the same step on the batch that is already on the device."""
-        assert self.cached is not None
-        self.train(self.cached, synchronise=True)
+        self.train(self.cached_batch(), synchronise=True)
 
     def step_without_sync(self) -> None:
         """Take the step on the cached batch without exchanging gradients. For probes of `separable` adapters only: the
         replicas diverge."""
-        assert self.cached is not None
-        self.train(self.cached, synchronise=False)
+        self.train(self.cached_batch(), synchronise=False)
 
     def one_rank_step(self) -> None:
         """Take the step on the cached batch as if this were the only rank, with all that the strategy does besides

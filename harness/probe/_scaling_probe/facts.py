@@ -87,6 +87,12 @@ def world_size() -> tuple[int | None, str | None]:
     return (1 if known else None), None
 
 
+def capturing() -> bool:
+    """Whether PyTorch records a CUDA graph in this thread's stream, where waiting for the device is an error."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def fence(parameters: Iterable[Any] | None) -> Callable[[], bool]:
     """Return a function that waits for the device and returns whether there is anything to wait for."""
     device = _device(parameters)

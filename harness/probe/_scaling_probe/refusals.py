@@ -9,6 +9,11 @@ from _scaling_probe import tensorflow_hooks
 from _scaling_probe.interval import HandedOut
 from _scaling_probe.settings import Settings
 
+NAME_THE_STEP = (
+    "name the function that takes one step, workload.step=<module>:<function>, or use scaling_probe.steps() in its loop"
+)
+RECORDED = f"the script records its step in a CUDA graph, whose replays are not seen: {NAME_THE_STEP}"
+
 
 def several_optimisers(seen: Mapping[str, int]) -> str:
     """seen: steps by the name of an optimiser."""
@@ -84,6 +89,5 @@ def no_step(settings: Settings, seen: Mapping[str, int]) -> str:
         )
     return (
         "the script ended and showed no training step: PyTorch was imported, but no optimiser stepped in this process "
-        "(a replayed CUDA graph, a compiled step and child processes are not seen): name the function that takes one "
-        "step, workload.step=<module>:<function>, or use scaling_probe.steps() in its loop"
+        f"(a compiled step and child processes are not seen): {NAME_THE_STEP}"
     )

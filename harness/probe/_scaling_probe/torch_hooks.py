@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
+from _scaling_probe import facts, refusals
 from _scaling_probe.facts import tensors_of
 from _scaling_probe.recorder import HOOKS, Recorder
 
@@ -80,8 +81,13 @@ class TorchHooks:
             self._prepared = True
             return
         name = type(optimizer).__name__
+        counts = self.wanted is None or self.wanted == name
+        if facts.capturing():  # the step is recorded, not taken
+            if counts:
+                recorder.refuse(refusals.RECORDED)
+            return
         recorder.seen[name] = recorder.seen.get(name, 0) + 1
-        if self.wanted is None or self.wanted == name:
+        if counts:
             parameters = None
             if not recorder.steps:
                 parameters = tensors_of(optimizer) if model is None else list(model.parameters())

@@ -82,8 +82,8 @@ class Adapter(data_parallel.Adapter):
         self.state: Any = None
         self._set_state(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)))
         self.run_step = self.strategy.step(self._gradient, self._update)
-        self.normalise = jax.jit(self._normalise)
         self.evaluate = jax.jit(self._evaluate)
+        self._rate: Tuple[Any, Any] = (None, None)
         self.last_gradients: Any = None
         self.last_loss: Any = None
 
@@ -103,19 +103,22 @@ class Adapter(data_parallel.Adapter):
         }
 
     def to_device(self, images: np.ndarray, labels: np.ndarray) -> Batch:
-        pixels, targets = jax.device_put((images, labels.astype(np.int32)), self.device)
-        placed: Batch = self.strategy.place((self.normalise(pixels), targets), own=True)
-        return placed
+        return self.strategy.batch(images, labels.astype(np.int32))
+
+    def cached_batch(self) -> Batch:
+        batch: Batch = super().cached_batch()
+        if isinstance(batch[0], np.ndarray):
+            self.cached = batch = self.strategy.place(batch, own=True)
+        return batch
 
     def train(self, batch: Batch, synchronise: bool) -> None:
-        learning_rate = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
         self.state, self.last_gradients, self.last_loss = self.run_step(
-            self.state, batch, np.float32(learning_rate), synchronise
+            self.state, batch, self._learning_rate(), synchronise
         )
         self.steps, self.synchronised = self.steps + 1, synchronise
 
     def gradients(self) -> List[np.ndarray]:
-        gradients = self.strategy.gradients(self.last_gradients)
+        gradients = self.strategy.gradients(self.last_gradients, [array.shape for array in self.state.params])
         return networks.from_layout(self.strategy.means(gradients) if self.synchronised else gradients)
 
     def weights(self) -> List[np.ndarray]:
@@ -129,7 +132,7 @@ class Adapter(data_parallel.Adapter):
         for start in range(0, len(images), size):
             part = images[start : start + size]
             filled = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-            pixels = self.normalise(jax.device_put(filled, self.device))
+            pixels = jax.device_put(filled, self.device)
             parts.append(np.asarray(self.evaluate(params, statistics, pixels))[: len(part)])
         return np.concatenate(parts)
 
@@ -165,7 +168,7 @@ class Adapter(data_parallel.Adapter):
 
     def product(self, side: int) -> Callable[[int], Any]:
         compiled = jax.jit(jnp.matmul)
-        kind = COMPUTE_TYPES[self.spec.precision]
+        kind = self._compute_type
         a, b = (self._random((side, side), seed).astype(kind) for seed in OPERAND_SEEDS)
 
         def repeat(n: int) -> Any:
@@ -197,6 +200,13 @@ class Adapter(data_parallel.Adapter):
     def loss(self) -> float:
         return float(np.asarray(self.strategy.local(self.last_loss))[0])
 
+    def _learning_rate(self) -> Any:
+        """The step's learning rate on the device, copied there only when it changes."""
+        value = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
+        if value != self._rate[0]:
+            self._rate = value, self.strategy.place(np.float32(value), own=False)
+        return self._rate[1]
+
     def _set_state(self, state: State) -> None:
         place = self.strategy.place
         params, velocity, known = place((state.params, state.velocity, state.scaling), own=False)
@@ -207,7 +217,7 @@ class Adapter(data_parallel.Adapter):
     ) -> Tuple[Any, Any, Any]:
         def loss(params: Any) -> Tuple[Any, Any]:
             logits, new = networks.forward(
-                self.layers, params, statistics, images, train=True, compute_type=COMPUTE_TYPES[self.spec.precision]
+                self.layers, params, statistics, self._normalised(images), train=True, compute_type=self._compute_type
             )
             mean = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1).mean()
             return scaling.scaled(mean, known), (mean, new)
@@ -230,13 +240,18 @@ class Adapter(data_parallel.Adapter):
         (new_params, new_velocity), known = scaling.applied((params, velocity), new, gradients, known)
         return new_params, new_velocity, known
 
-    def _normalise(self, pixels: Any) -> Any:
+    def _normalised(self, pixels: Any) -> Any:
+        """Within the step, which is one dispatch: on a GPU those of a small network take longer than its kernels."""
         mean = np.array(self.spec.dataset.mean, np.float32) * 255
         return (pixels.astype(jnp.float32) - mean) / (np.array(self.spec.dataset.std, np.float32) * 255)
 
     def _evaluate(self, params: Any, statistics: Any, images: Any) -> Any:
-        precision = COMPUTE_TYPES[self.spec.precision]
-        return networks.forward(self.layers, params, statistics, images, train=False, compute_type=precision)[0]
+        x = self._normalised(images)
+        return networks.forward(self.layers, params, statistics, x, train=False, compute_type=self._compute_type)[0]
+
+    @property
+    def _compute_type(self) -> Any:
+        return COMPUTE_TYPES[self.spec.precision]
 
 
 def _configure(spec: RunSpec, site: Site) -> None:

@@ -4,7 +4,7 @@ these are this project's (harness/worker/servers)."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Sequence, Tuple, Type
+from typing import Any, Dict, List, Sequence, Tuple, Type
 
 import jax
 import numpy as np
@@ -42,6 +42,9 @@ class ParameterServers(ByHostRank, Strategy):
             return State(params, state.velocity, statistics, state.scaling), gradients, loss
 
         return step
+
+    def gradients(self, kept: Any, shapes: Any) -> List[np.ndarray]:
+        return [np.asarray(array) for array in kept]
 
     def allreduce(self, nbytes: int) -> None:
         self.ranks.sum(np.zeros(max(1, nbytes // 4), FLOAT))
