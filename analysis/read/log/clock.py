@@ -9,18 +9,22 @@ from analysis.base.values import seconds_of
 from analysis.read.damage import CLOCK_BACK, CLOCK_GAP, CLOCK_SECONDS, GAP_SECONDS
 from analysis.read.log.values import StepsLine
 
+# Events that a rank writes while a block runs, or after it but before the block's own event.
+WITHIN_BLOCKS = frozenset({"first_step", "fault", "device"})
 
-def clock_damage(before: float, t: float, event: Mapping[str, Any]) -> str | None:
+
+def clock_damage(before: float, outside: float, t: float, event: Mapping[str, Any]) -> str | None:
     """Return the kind of damage between the times of two events, or None.
 
     The wall clock must advance at least by a block's monotonic duration.
 
     Args:
         before, t: unix seconds of the two events.
+        outside: of the last event before `event` that is none of WITHIN_BLOCKS.
         event: the later one.
     """
     moved, taken = t - before, seconds_of(event, "seconds") if event["ev"] == "steps" else None
-    if moved < 0.95 * (taken or 0.0) - CLOCK_SECONDS:
+    if moved < -CLOCK_SECONDS or t - outside < 0.95 * (taken or 0.0) - CLOCK_SECONDS:
         return CLOCK_BACK
     if moved > GAP_SECONDS and moved > GAP_SECONDS + _accounted(event):
         return CLOCK_GAP

@@ -13,7 +13,7 @@ import msgspec
 from analysis.base.text import printable
 from analysis.base.values import LONGEST_SECONDS, count_of, number_of, seconds_of
 from analysis.read.damage import NO_EVENT, REPEATED, UNREADABLE_LINES, VALUE
-from analysis.read.log.clock import clock_damage, ticks
+from analysis.read.log.clock import WITHIN_BLOCKS, clock_damage, ticks
 from analysis.read.log.values import (
     BLOCK_PARTS,
     HOOKS,
@@ -100,7 +100,9 @@ class RankLog:
         self.trace: Mapping[str, Any] | None = None
         self.ceiling: Mapping[str, Any] | None = None
         self.fallbacks: list[str] = []
+        # Unix seconds of the last event, and of the last one that is not within a block.
         self._t: float | None = None
+        self._outside = 0.0
         self._previous: Mapping[str, Any] = {}
 
     @property
@@ -160,11 +162,14 @@ class RankLog:
         else:
             if event["ev"] == "steps" and seconds_of(event, "seconds") is not None:
                 self.last_block_t = t
-            if (damage := clock_damage(before, t, event)) is not None:
+            if (damage := clock_damage(before, self._outside, t, event)) is not None:
                 self.damage[damage] += 1
+                self._outside = t
             if t > self.last_t:
                 self.last_t = t
         self._t = t
+        if before is None or event["ev"] not in WITHIN_BLOCKS:
+            self._outside = t
 
     def _read_start(self, event: Mapping[str, Any]) -> bool:
         self.start = event
@@ -202,11 +207,11 @@ class RankLog:
         self.events += len(lines)
         times = [line.t for line in lines]
         self._add_blocks(lines, times)
-        if self._t is None or self.last_t is None or not ticks(self._t, lines):
+        if self._t is None or self.last_t is None or self._t != self._outside or not ticks(self._t, lines):
             for line in lines:
                 self._tell(line.t, {"ev": line.ev, "seconds": line.seconds, "left_out_seconds": line.left_out_seconds})
         else:
-            self._t = self.last_block_t = times[-1]
+            self._t = self._outside = self.last_block_t = times[-1]
             self.last_t = max(self.last_t, *times)
 
     def _add_blocks(self, blocks: Sequence[Block], times: Sequence[float | None]) -> None:

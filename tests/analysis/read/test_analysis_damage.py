@@ -72,6 +72,29 @@ def test_damaged_log_is_named_with_its_kind(
     assert {run["status"] for run in read.runs if run["run_id"] != run_dir.name} == {"completed"}
 
 
+def steps(t: float, step: int, phase: str = "measure") -> dict[str, Any]:
+    return {"t": t, "ev": "steps", "phase": phase, "step": step, "n": 5, "seconds": 4.0, "samples": 640}
+
+
+@pytest.mark.parametrize(("later", "back"), [(0.0, 0), (-3.0, 1)])
+def test_what_is_written_within_a_block_is_no_sign_of_a_clock_that_went_back(later: float, back: int) -> None:
+    """On a GPU a device event stands just before that of its block, and with verify=true the first step's check."""
+    log = RankLog.of(
+        [
+            {"t": 10.0, "ev": "start", "world_size": 1, "parameters": 4},
+            {"t": 13.9, "ev": "first_step", "difference": 0.0},
+            {"t": 14.0, "ev": "device", "step": 5},
+            steps(14.001, 0, "first"),
+            {"t": 18.001, "ev": "device", "step": 10},
+            steps(18.002, 5),
+            steps(22.003 + later, 10),
+            {"t": 26.0 + later, "ev": "fault", "fault": "slow_rank", "step": 15},
+            steps(26.004 + later, 15),
+        ]
+    )
+    assert log.damage["clock went back"] == back
+
+
 def test_times_of_a_clock_that_jumped_are_not_stated(study: StudyBuilder) -> None:
     whole, back, leapt = (study.add(spec_of(1, seed=seed), Logs(accuracy=0.5)) for seed in (1, 2, 3))
     for run_dir, off in ((back, -1000), (leapt, 10**6)):
