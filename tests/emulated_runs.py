@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from builders import SYNTHETIC, make_site, make_spec
 from project import PROJECT, SIDES, TEST_PATH
+from studies import logged
 
 from analysis.measures.breakdown import COMPUTE, DATA, IMBALANCE, PART_NAMES, SYNCHRONISATION, Parts, parts_of_runs
 from analysis.read.row import Run
@@ -45,6 +47,14 @@ class Setting:
     overlap: bool = True
     buckets: int = 4
     steps: int = 4
+
+    def stretched(self, factor: float) -> Setting:
+        """Return the same with all costs multiplied by the factor."""
+        bandwidth_mb = None if self.bandwidth_mb is None else self.bandwidth_mb / factor
+        costs = {
+            name: getattr(self, name) * factor for name in ("compute_ms", "stall_ms", "straggler_ms", "latency_ms")
+        }
+        return replace(self, bandwidth_mb=bandwidth_mb, **costs)
 
     @property
     def spec(self) -> RunSpec:
@@ -181,6 +191,17 @@ def wrong(setting: Setting, expected: Mapping[str, float], parts: Parts) -> Iter
 def finished(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
     said = [process.communicate(timeout=seconds)[0] for process in processes]
     assert not any(process.returncode for process in processes), "\n".join(said)[-3000:]
+
+
+def carrier_ms(folder: Path, ranks: int) -> float:
+    """Return how long gloo itself takes here for a bucket of 256 KiB: the median over the probes' rounds."""
+    setting = Setting(ranks, message_mb=1.0, bandwidth_mb=None)
+    [run_dir] = prepared(folder, [setting])
+    with started([[turn] for turn in turns_of(run_dir, ranks)]) as processes:
+        finished(processes, 120)
+    size = setting.message_mb * MB
+    rounds = [e for e in logged(run_dir, "probe") if e["probe"] == "allreduce" and e["bytes"] == size]
+    return 1000 * statistics.median(e["seconds"] / e["n"] for e in rounds) / setting.buckets
 
 
 def analysed(run_dir: Path) -> Parts:

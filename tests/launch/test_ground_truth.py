@@ -8,12 +8,14 @@ from pathlib import Path
 
 import hosts
 import pytest
-from emulated_runs import Setting, Turn, analysed, finished, prepared, started, turns_of, wrong
+from emulated_runs import Setting, Turn, analysed, carrier_ms, finished, prepared, started, turns_of, wrong
 from studies import logged
 
 from analysis.measures.breakdown import UNEXPLAINED
 
 MOST_HELD_UP = 2
+# The settings' links are slower than gloo on four ranks where a bucket takes it so long; elsewhere all is stretched.
+CARRIER_MS = 0.9
 
 
 def settings_of(ranks: int) -> list[Setting]:
@@ -40,13 +42,15 @@ def settings_of(ranks: int) -> list[Setting]:
 
 @pytest.mark.quiet
 @pytest.mark.torch
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_breakdown_recovers_the_given_costs(torch_python: Path, tmp_path: Path) -> None:
     """36 settings, on 1 to 4 ranks, judged only against the given costs, not by the worker's own measurements."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
     if busy and os.geteuid() != 0:
         pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
     groups = {ranks: settings_of(ranks) for ranks in (1, 2, 3, 4)}
+    factor = max(1.0, carrier_ms(tmp_path / "carrier", 4) / CARRIER_MS)
+    groups[4] = [setting.stretched(factor) for setting in groups[4]]
     folders = {ranks: prepared(tmp_path, settings) for ranks, settings in groups.items()}
     turns = {ranks: [turns_of(folder, ranks) for folder in folders[ranks]] for ranks in groups}
     # Four processes, reused because importing torch takes longer than a run: first all, then 3 and 1, then 2 and 2.
