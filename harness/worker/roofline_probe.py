@@ -15,8 +15,10 @@ from harness.core.events import EventWriter
 from harness.core.spec import RunSpec
 from harness.worker.adapter import ALIGN_BYTES, Adapter
 
-# Smallest and largest side of the matrices and bytes of the copy, which exceed most caches.
-SIDES, MESSAGES = (512, 16384), (2**26, 2**30)
+# Smallest and largest side of the matrices and bytes of the copy, which exceed most caches. Larger on GPUs, where calls
+# with smaller ones are too short, and JAX compiles for each size.
+SIDES = {"cpu": (512, 16384), "cuda": (4096, 16384)}
+MESSAGES = {"cpu": (2**26, 2**30), "cuda": (2**28, 2**30)}
 CALL_SECONDS, BLOCK_SECONDS, BLOCKS = 0.004, 0.02, 3
 # Approximate duration of the whole probe.
 EXPECTED_SECONDS = 0.5
@@ -39,9 +41,10 @@ def run(spec: RunSpec, adapter: Adapter, log: EventWriter, run_seconds: float) -
         reason = f"framework={spec.framework} offers no product of matrices to measure"
     else:
         try:
-            rate, side = _best(adapter.product, SIDES, lambda n: 2.0 * n**3)
+            sides, messages = SIDES[spec.cluster.device], MESSAGES[spec.cluster.device]
+            rate, side = _best(adapter.product, sides, lambda n: 2.0 * n**3)
             found.update(flops_per_second=rate, side=side)
-            rate, nbytes = _best(adapter.copy, MESSAGES, lambda n: 2.0 * n)
+            rate, nbytes = _best(adapter.copy, messages, lambda n: 2.0 * n)
             found.update(bytes_per_second=rate, bytes=nbytes)
         except Exception as error:  # each framework raises its own type when memory is exhausted
             reason = f"{type(error).__name__}: {str(error)[:200]}"

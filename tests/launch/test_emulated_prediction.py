@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from emulated_runs import Setting, Turn, analysed, finished, prepared, started, turns_of
+from emulated_runs import Setting, Turn, analysed, finished, prepared, started, stretch, turns_of
 from project import Cli
 
 from analysis.read.run import read_run_row
@@ -32,9 +32,10 @@ def test_the_largest_size_is_predicted_from_the_smaller_ones(cli: Cli, torch_pyt
         pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
     processes: list[list[Turn]] = [[] for _ in range(LARGEST)]
     studies = []
+    factor = stretch(tmp_path / "carrier", LARGEST)
     for number, costs in enumerate(SERIES):
         study = tmp_path / f"study-{number}"
-        settings = [Setting(ranks, steps=24, **costs) for ranks in range(1, LARGEST + 1)]
+        settings = [Setting(ranks, steps=24, **costs).stretched(factor) for ranks in range(1, LARGEST + 1)]
         run_dirs = prepared(study / "runs", settings)
         studies.append((study, run_dirs))
         for setting, run_dir in zip(settings, run_dirs, strict=True):

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import hosts
 import pytest
-from emulated_runs import Setting, Turn, analysed, carrier_ms, finished, prepared, started, turns_of, wrong
+from emulated_runs import Setting, Turn, analysed, finished, prepared, started, stretch, turns_of, wrong
 from studies import logged
 
 from analysis.measures.breakdown import UNEXPLAINED
 
 MOST_HELD_UP = 2
-# The settings' links are slower than gloo on four ranks where a bucket takes it so long; elsewhere all is stretched.
-CARRIER_MS = 0.9
 
 
 def settings_of(ranks: int) -> list[Setting]:
@@ -49,7 +47,7 @@ def test_breakdown_recovers_the_given_costs(torch_python: Path, tmp_path: Path) 
     if busy and os.geteuid() != 0:
         pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
     groups = {ranks: settings_of(ranks) for ranks in (1, 2, 3, 4)}
-    factor = max(1.0, carrier_ms(tmp_path / "carrier", 4) / CARRIER_MS)
+    factor = stretch(tmp_path / "carrier", 4)
     groups[4] = [setting.stretched(factor) for setting in groups[4]]
     folders = {ranks: prepared(tmp_path, settings) for ranks, settings in groups.items()}
     turns = {ranks: [turns_of(folder, ranks) for folder in folders[ranks]] for ranks in groups}
