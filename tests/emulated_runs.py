@@ -28,7 +28,7 @@ BOUND = 0.05
 # Figures are medians of this many rounds, each with a block of PROBE_STEPS steps per probe.
 ROUNDS, PROBE_STEPS = 5, 2
 MB = 2**20
-# Links of the tests' settings are slower than gloo where a bucket takes it so long.
+# The settings' links are slower than gloo while gloo takes at most this long per bucket.
 CARRIER_MS = 0.9
 
 
@@ -196,9 +196,9 @@ def finished(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None
 
 
 def stretch(folder: Path, ranks: int) -> float:
-    """Return the factor, at least 1, by which to stretch costs here: a link faster than gloo cannot be emulated.
+    """Return the factor, at least 1, by which to multiply costs here: no link faster than gloo can be emulated.
 
-    That is how long gloo itself takes for a bucket of 256 KiB, the median over the probes' rounds, in CARRIER_MS.
+    It is gloo's own time per bucket of 256 KiB, the median over the probe rounds, divided by CARRIER_MS.
     """
     setting = Setting(ranks, message_mb=1.0, bandwidth_mb=None)
     [run_dir] = prepared(folder, [setting])

@@ -1,4 +1,4 @@
-"""A script that records its step in a CUDA graph is measured if it names the step, and refused if it does not."""
+"""A script that captures its step in a CUDA graph is measured if the step is named, and refused otherwise."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def test_replays_of_a_named_step_are_measured(torch_python: Path, tmp_path: Path
     assert rank.one("protocol")["measured_steps"] == 20
 
 
-def test_without_a_name_it_is_refused_when_it_records(torch_python: Path, tmp_path: Path) -> None:
+def test_without_a_name_it_is_refused_at_the_capture(torch_python: Path, tmp_path: Path) -> None:
     (rank,) = run(tmp_path, torch_python, "times.0.json", script=SCRIPT, expect=1)
-    assert "error: the script records its step in a CUDA graph" in rank.stderr
+    assert "error: the script captures its step in a CUDA graph" in rank.stderr
     assert "workload.step=<module>:<function>" in rank.stderr
     assert "Traceback" not in rank.stderr
     assert not rank.measured

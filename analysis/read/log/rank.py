@@ -164,7 +164,7 @@ class RankLog:
                 self.last_block_t = t
             if (damage := clock_damage(before, self._outside, t, event)) is not None:
                 self.damage[damage] += 1
-                self._outside = t
+                self._outside = t  # so that the block's own event is not counted as well
             if t > self.last_t:
                 self.last_t = t
         self._t = t

@@ -88,7 +88,7 @@ def world_size() -> tuple[int | None, str | None]:
 
 
 def capturing() -> bool:
-    """Whether PyTorch records a CUDA graph in this thread's stream, where waiting for the device is an error."""
+    """Return whether a CUDA graph is being captured on the current stream, where synchronising is an error."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 

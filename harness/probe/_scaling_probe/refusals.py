@@ -12,7 +12,7 @@ from _scaling_probe.settings import Settings
 NAME_THE_STEP = (
     "name the function that takes one step, workload.step=<module>:<function>, or use scaling_probe.steps() in its loop"
 )
-RECORDED = f"the script records its step in a CUDA graph, whose replays are not seen: {NAME_THE_STEP}"
+CAPTURED = f"the script captures its step in a CUDA graph, whose replays cannot be seen: {NAME_THE_STEP}"
 
 
 def several_optimisers(seen: Mapping[str, int]) -> str:

@@ -82,9 +82,9 @@ class TorchHooks:
             return
         name = type(optimizer).__name__
         counts = self.wanted is None or self.wanted == name
-        if facts.capturing():  # the step is recorded, not taken
+        if facts.capturing():  # the step is captured, not taken
             if counts:
-                recorder.refuse(refusals.RECORDED)
+                recorder.refuse(refusals.CAPTURED)
             return
         recorder.seen[name] = recorder.seen.get(name, 0) + 1
         if counts:

@@ -241,7 +241,7 @@ class Adapter(data_parallel.Adapter):
         return new_params, new_velocity, known
 
     def _normalised(self, pixels: Any) -> Any:
-        """Within the step, which is one dispatch: on a GPU those of a small network take longer than its kernels."""
+        """Part of the compiled step, since a second dispatch costs host time, which limits small networks on GPUs."""
         mean = np.array(self.spec.dataset.mean, np.float32) * 255
         return (pixels.astype(jnp.float32) - mean) / (np.array(self.spec.dataset.std, np.float32) * 255)
 

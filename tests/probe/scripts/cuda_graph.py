@@ -1,4 +1,4 @@
-"""Steps eagerly three times, records the step in a CUDA graph and replays it."""
+"""Takes three eager steps, captures the step in a CUDA graph and replays it."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ def eager():
     optimizer.step()
 
 
-def recorded():
+def captured():
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -33,7 +33,7 @@ def recorded():
     return graph
 
 
-graph = recorded()
+graph = captured()
 
 
 def train_step():
