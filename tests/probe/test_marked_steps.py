@@ -58,11 +58,13 @@ def test_under_another_launcher_only_its_ranks_record(tmp_path: Path) -> None:
 def test_a_copy_does_nothing_outside_the_harness(tmp_path: Path) -> None:
     (tmp_path / "scaling_probe.py").write_text((PROBE / "scaling_probe.py").read_text())
     code = (
-        "import sys, scaling_probe\n"
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import scaling_probe\n"
         "loader = [1, 2]\n"
         "assert scaling_probe.steps(loader, samples=len) is loader\n"
         "scaling_probe.step()\n"
-        "assert '_scaling_probe' not in sys.modules and 'threading' not in sys.modules\n"
+        "assert not {'_scaling_probe', 'threading'} & (set(sys.modules) - before)\n"
     )
     env = {name: value for name, value in os.environ.items() if name not in ("SCALING_PROBE", "PYTHONPATH")}
     subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, check=True)

@@ -41,16 +41,12 @@ def start(parameters: Iterable[Any] | None, told: Mapping[str, Any]) -> dict[str
     """
     world, library = world_size()
     tensors = None if parameters is None else [p for p in parameters if p.requires_grad]
-    device = _device(tensors)
-    cuda = device is not None and device.type == "cuda"
     torch = sys.modules.get("torch")
     known: dict[str, Any] = {
         "world_size": world,
         "communication": library,
         "threads": torch.get_num_threads() if torch else None,
-        "device": "cuda" if cuda else "cpu" if device is not None else told.get("device"),
-        "device_name": torch.cuda.get_device_name(device) if torch and cuda else _processor(),
-        "device_id": _gpu_uuid(torch, device) if cuda else None,
+        **_hardware(tensors, told.get("device")),
         "parameters": None if tensors is None else sum(p.numel() for p in tensors),
         "gradient_bytes": None if tensors is None else sum(p.numel() * p.element_size() for p in tensors),
         "versions": _versions(),
@@ -136,6 +132,32 @@ def _device(parameters: Iterable[Any] | None) -> Any:
     for tensor in parameters or ():
         return tensor.device
     return None
+
+
+def _hardware(tensors: Iterable[Any] | None, told: str | None) -> dict[str, str | None]:
+    """Return device, device_name and device_id of the `start` event.
+
+    Args:
+        tensors: As of `start`.
+        told: The device that the run asks for, which holds where the script's framework does not say.
+    """
+    device, torch = _device(tensors), sys.modules.get("torch")
+    if device is None and torch is not None and torch.cuda.is_initialized():  # a step that was named has no tensors
+        device = torch.device("cuda", torch.cuda.current_device())
+    if torch is not None and device is not None and device.type == "cuda":
+        return {
+            "device": "cuda",
+            "device_name": torch.cuda.get_device_name(device),
+            "device_id": _gpu_uuid(torch, device),
+        }
+    jax = sys.modules.get("jax")
+    if jax is not None and torch is None and jax.default_backend() == "gpu":
+        return {"device": "cuda", "device_name": jax.local_devices()[0].device_kind, "device_id": None}
+    return {
+        "device": told if device is None else "cpu",
+        "device_name": None if device is None and told == "cuda" else _processor(),
+        "device_id": None,
+    }
 
 
 def _gpu_uuid(torch: Any, device: Any) -> str | None:

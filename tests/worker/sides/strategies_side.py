@@ -65,6 +65,7 @@ def trained(
 def one_rank(
     strategy: str, options: Dict[str, Any], nodes: int, per_node: int, folder: str, first: int, rank: int, port: int
 ) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # as the launcher hides GPUs from a rank on the CPU; PowerSGD looks for one
     ranks = nodes * per_node
     spec = make_spec(
         strategy=strategy,
