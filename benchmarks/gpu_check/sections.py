@@ -73,16 +73,16 @@ HERE = "benchmarks.gpu_check"
 # about 8 s for starting Python, PyTorch and CUDA.
 SECTIONS = (
     Section("machine", f"{HERE}.machine:run", 10, "driver, builds, clocks", least=90),
-    Section("numerics", f"{HERE}.numerics:run", 105, "logits and gradients, GPU against CPU"),
+    Section("numerics", f"{HERE}.numerics:run", 116, "logits and gradients, GPU against CPU"),
     Section("defects", f"{HERE}.defects:run", 14, "fused steps in poisoned memory"),
-    Section("graph_equal", f"{HERE}.graphs:equal", 19, "CUDA graph against eager steps"),
-    Section("resume", f"{HERE}.resume:run", 20, "checkpoint, new process, against uncut"),
+    Section("graph_equal", f"{HERE}.graphs:equal", 22, "CUDA graph against eager steps"),
+    Section("resume", f"{HERE}.resume:run", 25, "checkpoint, new process, against uncut"),
     Section("fence", f"{HERE}.fence:run", 28, "the clock of a block against CUDA events"),
     Section("worker_cifar", f"{HERE}.beside:cifar", 52, "worker against a hand-written loop, CIFAR ResNets"),
-    Section("worker_resnet50", f"{HERE}.beside:resnet50", 114, "worker against a hand-written loop, ResNet-50"),
+    Section("worker_resnet50", f"{HERE}.beside:resnet50", 100, "worker against a hand-written loop, ResNet-50"),
     Section("graph_gain", f"{HERE}.graphs:gain", 18, "what a CUDA graph gains"),
-    Section("jax", f"{HERE}.jax_worker:run", 18, "JAX worker against a minimal jitted loop", least=60),
-    Section("energy", f"{HERE}.energy:run", 20, "energy counter against the integral of power"),
+    Section("jax", f"{HERE}.jax_worker:run", 17, "JAX worker against a minimal jitted loop", least=60),
+    Section("energy", f"{HERE}.energy:run", 18, "energy counter against the integral of power"),
     Section("harness", f"{HERE}.harness_runs:run", 27, "through python -m harness"),
-    Section("accuracy", f"{HERE}.accuracy:run", 35, "the time-to-accuracy recipe on Fashion-MNIST"),
+    Section("accuracy", f"{HERE}.accuracy:run", 33, "the time-to-accuracy recipe on Fashion-MNIST"),
 )

@@ -118,7 +118,10 @@ class DeviceBatches(Pipeline):
         self._open = False
 
     def _moved(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+        tensor = torch.from_numpy(values)
+        if self._cuda:
+            tensor = tensor.pin_memory()  # from other memory, the copy would first wait for the step before
+        return tensor.to(self._device, non_blocking=True)
 
 
 def augmented(
