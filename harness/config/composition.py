@@ -138,7 +138,7 @@ class _Composer:
         keys = dict(self._keys([*self._parser.parse_overrides(list(of_experiment)), *given]))
         if of_experiment and not multirun:
             raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
-        first: dict[tuple[str, ...], tuple[DictConfig, DictConfig, Config]] = {}
+        first: dict[tuple[str, ...], tuple[DictConfig, DictConfig, Config, dict[tuple[str, ...], Any]]] = {}
         for texts in itertools.product(*self._swept([*of_experiment, *overrides])):
             choices, values = self._split([self._parse(text) for text in texts])
             if choices in first and (like := _like(*first[choices], values)):
@@ -158,7 +158,7 @@ class _Composer:
             if not refers:
                 base = copy.deepcopy(composed)
                 _type_options(base)
-                first[choices] = base, cfg, typed
+                first[choices] = base, cfg, typed, {}
             yield typed
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[DictConfig, tuple[str, ...]]:
@@ -255,32 +255,44 @@ def _apply(cfg: DictConfig, override: Override) -> None:
         raise ConfigCompositionException(f"Error merging override {override.input_line}") from error
 
 
-def _like(base: DictConfig, cfg: DictConfig, point: Config, values: list[Override]) -> Config | None:
+def _like(
+    base: DictConfig, cfg: DictConfig, point: Config, known: dict[tuple[str, ...], Any], values: list[Override]
+) -> Config | None:
     """Return a copy of the point with other values for the same keys, or None if it must be composed afresh.
 
-    base: the configuration without values. cfg: the point's configuration; modified in place.
+    base: the configuration without values. cfg: the point's configuration; modified in place. known: what was made of
+    the overrides of one part; added to.
     """
+    parts: dict[str, list[Override]] = {}
     for value in values:
         key = value.key_or_group
         # The name selects the options, and a workload's kind the keys.
         decides = key in _NAMES or (isinstance(value.value(), dict) and key in (*_OPTIONS, "workload"))
-        if value.is_delete() or decides:
+        if value.is_delete() or decides or _REFERS.search(str(value.input_line)):
             return None
-    # Dictionaries are merged with what is there, which must not be what the point before had.
-    for key in {value.key_or_group: None for value in values if isinstance(value.value(), dict)}:
-        there = copy.deepcopy(OmegaConf.select(base, key))
-        OmegaConf.update(cfg, key, {} if there is None else there, merge=False, force_add=True)
-    names = dict.fromkeys(value.key_or_group.partition(".")[0] for value in values)
+        parts.setdefault(key.partition(".")[0], []).append(value)
+    made = {}
     try:
-        for value in values:
-            free = value.key_or_group.startswith(_FREE)
-            OmegaConf.update(cfg, value.key_or_group, value.value(), force_add=free)
-        made: dict[str, Any] = {
-            name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name] for name in names
-        }
+        for name, overrides in parts.items():
+            texts = tuple(str(override.input_line) for override in overrides)
+            if texts not in known:
+                known[texts] = _part(base, cfg, name, overrides)
+            made[name] = known[texts]
     except OmegaConfBaseException:
         return None  # composing afresh reports the error
     return replace(point, **made)
+
+
+def _part(base: DictConfig, cfg: DictConfig, name: str, overrides: list[Override]) -> Any:
+    """Set these keys of the part `name` in cfg; return the part as an object."""
+    # Dictionaries are merged with what is there, which must not be what the point before had.
+    for key in {override.key_or_group: None for override in overrides if isinstance(override.value(), dict)}:
+        there = copy.deepcopy(OmegaConf.select(base, key))
+        OmegaConf.update(cfg, key, {} if there is None else there, merge=False, force_add=True)
+    for override in overrides:
+        free = override.key_or_group.startswith(_FREE)
+        OmegaConf.update(cfg, override.key_or_group, override.value(), force_add=free)
+    return OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
 
 
 def _typed(cfg: DictConfig) -> Config:

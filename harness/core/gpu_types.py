@@ -5,6 +5,7 @@ As a script it prints the compute capability of a GPU by name: `python -m harnes
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class Build:
     last: bool = False
 
 
+@functools.lru_cache(maxsize=None)
 def capability(gpu_type: Optional[str]) -> Optional[Capability]:
     """Compute capability of a GPU by name, such as v100, nvidia_a100_80gb_pcie or Tesla T4; None if unknown."""
     name = re.sub(r"[^a-z0-9]+", " ", (gpu_type or "").lower())

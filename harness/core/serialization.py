@@ -35,8 +35,18 @@ def determining(value: Any) -> Any:
     """Like `to_plain`, without LATER fields that have their default value."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return to_plain(value)
-    fields = {f: getattr(value, f.name) for f in dataclasses.fields(value)}
-    return {f.name: determining(v) for f, v in fields.items() if not (f.metadata.get("later") and v == _default(f))}
+    found = {}
+    for name, later in _later(type(value)):
+        of_it = getattr(value, name)
+        if later is None or of_it != _default(later):
+            found[name] = determining(of_it)
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def _later(cls: Type[Any]) -> List[Tuple[str, Any]]:
+    """Names of a dataclass's fields, each with the field if it is a LATER one, else None."""
+    return [(f.name, f if f.metadata.get("later") else None) for f in dataclasses.fields(cls)]
 
 
 def _default(f: Any) -> Any:
