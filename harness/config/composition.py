@@ -268,7 +268,7 @@ def _like(
         key = value.key_or_group
         # The name selects the options, and a workload's kind the keys.
         decides = key in _NAMES or (isinstance(value.value(), dict) and key in (*_OPTIONS, "workload"))
-        if value.is_delete() or decides or _REFERS.search(str(value.input_line)):
+        if value.is_delete() or decides or _REFERS.search(str(value.value())):
             return None
         parts.setdefault(key.partition(".")[0], []).append(value)
     made = {}
