@@ -285,6 +285,9 @@ def _like(
 
 def _part(base: DictConfig, cfg: DictConfig, name: str, overrides: list[Override]) -> Any:
     """Set these keys of the part `name` in cfg; return the part as an object."""
+    first, *others = overrides
+    if isinstance(first.value(), dict) and first.key_or_group == name and name in base and not others:
+        return OmegaConf.to_object(OmegaConf.merge(base[name], first.value()))  # in half of the time
     # Dictionaries are merged with what is there, which must not be what the point before had.
     for key in {override.key_or_group: None for override in overrides if isinstance(override.value(), dict)}:
         there = copy.deepcopy(OmegaConf.select(base, key))
