@@ -26,7 +26,7 @@ from analysis.tables.point import Point
 from analysis.tables.series import series_in_order
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # what is made of them is kept by identity
 class Findings:
     """study: as read. points: those of `analysis.measures.speedup`. The other fields are documented at the functions
     that compute them."""

@@ -222,6 +222,8 @@ build_horovod() (
   tar -xzf "horovod-$version.tar.gz"
   cd "horovod-$version"
   for patch in "${patches[@]}"; do GIT_CEILING_DIRECTORIES=$work git apply "$patch"; done
+  # The same code without debugging information, which is stripped below and takes a quarter of the time.
+  sed -i "s/'RelWithDebInfo'/'Release'/" setup.py
 
   CXX=$(compiler) PATH=$work/tools/bin:$target/bin:$PATH
   CXXFLAGS="-ffile-prefix-map=$target=." # what a failed check inside the library calls its source

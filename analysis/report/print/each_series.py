@@ -45,8 +45,9 @@ def each_series(points: Sequence[Any], losses: Losses, names: Mapping[str, str],
         (loss for loss in largest if loss.point.series in order), key=lambda loss: order[loss.point.series]
     )
     found = {}
+    widths: dict[int, float] = {}
     for name, panels in _numbered("efficiency_each", series, MOST_PANELS):
-        found[name] = _multiples(panels, series, names, paper)
+        found[name] = _multiples(panels, series, names, paper, widths)
     for name, bars in _numbered("losses", largest, MOST_BARS):
         found[name] = _losses(bars, largest, names, paper)
     return found
@@ -57,8 +58,13 @@ def _numbered(name: str, items: Sequence[Any], most: int) -> Iterator[tuple[str,
         yield name if number == 1 else f"{name}_{number}", items[first : first + most]
 
 
-def _multiples(shown: Sequence[Series], every: Sequence[Series], names: Mapping[str, str], paper: Paper) -> Any:
-    """One panel per series, with the others in grey; all have the same axes."""
+def _multiples(
+    shown: Sequence[Series], every: Sequence[Series], names: Mapping[str, str], paper: Paper, widths: dict[int, float]
+) -> Any:
+    """One panel per series, with the others in grey; all have the same axes, and so the same width.
+
+    widths: of a panel, by the number of columns, as found for an earlier figure.
+    """
     rows = [_row(point, i) for i, one in enumerate(every) for point in one.points]
     cut(rows, ("low", "high"), (0.0, limits([1.0, *(row["y"] for row in rows)])[1]), percent, "series")
     places = {one.key: i for i, one in enumerate(every)}
@@ -85,7 +91,10 @@ def _multiples(shown: Sequence[Series], every: Sequence[Series], names: Mapping[
         "spacing": {"row": GUTTER, "column": GUTTER},
     }
     del spec["width"]
-    return _fitted(spec, panels, columns, paper)
+    beside = min(COLUMNS, len(panels))
+    if beside not in widths:
+        widths[beside] = _fitted(spec, panels, columns, paper)
+    return {**spec, "concat": [{**panel, "width": widths[beside]} for panel in panels]}
 
 
 def _row(point: Any, series: int) -> dict[str, Any]:
@@ -212,9 +221,11 @@ def _width_of_name(paper: Paper) -> float:
     return paper.width_mm * (_letters_of_name(paper) + 2) / paper.letters()
 
 
-def _fitted(spec: dict[str, Any], panels: Sequence[Mapping[str, Any]], width: float, paper: Paper) -> dict[str, Any]:
-    """Set the width of the panels: the space for axes and labels is known only once drawn."""
+def _fitted(spec: dict[str, Any], panels: Sequence[Mapping[str, Any]], width: float, paper: Paper) -> float:
+    """Return the width of the panels: the space for axes and labels is known only once drawn."""
     for _ in range(2):
-        spec["concat"] = [{**panel, "width": width} for panel in panels]
-        width += (paper.width_mm * MM - pixels(drawing(json.dumps(spec)))[0]) / min(COLUMNS, len(panels))
-    return spec
+        concat = [{**panel, "width": width} for panel in panels]
+        width += (paper.width_mm * MM - pixels(drawing(json.dumps({**spec, "concat": concat})))[0]) / min(
+            COLUMNS, len(panels)
+        )
+    return width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from analysis.report.charts.looks import Looks, looks_of
@@ -39,6 +40,7 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
     }
 
 
+@lru_cache(maxsize=1)  # for figures/ and report.pdf
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
     `waterfall_2`, …"""

@@ -53,7 +53,7 @@ CAPTIONS = {
 
 def pdf_of(findings: Findings) -> dict[str, bytes]:
     """Return report.pdf."""
-    specs = figure_specs(findings)
+    specs = figure_specs(findings, PAPER)
     blocks = blocks_of(findings, specs)
     names = [block.name for block in blocks if isinstance(block, Picture)]
     pictures = {name: rendered(specs[name], "pdf", PAPER.width_mm) for name in names}
