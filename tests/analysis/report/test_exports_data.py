@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow.parquet
 import pytest
 from jsonschema import Draft202012Validator
+from project import PROJECT
 from study_builder import Logs, StudyBuilder, spec_of
 
 from analysis.read.study import read_study
@@ -146,6 +150,23 @@ def test_every_run_is_a_row_and_csv_and_parquet_hold_the_same(study: StudyBuilde
     assert next(row for row in rows if row["gpus"] == "8")["marks"] == "oversubscribed;single run"
     described = pyarrow.parquet.read_schema(io.BytesIO(files["runs.parquet"])).field("step_seconds").metadata
     assert described == {b"description": b"mean time of the timed steps, s"}
+
+
+def test_a_cell_may_name_ten_thousand_runs(tmp_path: Path) -> None:
+    """The csv module reads 131,072 characters of a cell unless told otherwise."""
+    runs = ";".join(f"pytorch-allreduce-resnet20-1gpu-{number:012}" for number in range(10_000))
+    table = f"series,gpus,samples_per_second,runs\na,1,100,{runs}\na,2,190,{runs}\n"
+    code = (
+        "import sys; from pathlib import Path; from analysis.report.data.cells import inert_csv; "
+        "path = Path(sys.argv[1]); path.write_text(inert_csv(path.read_text()))"
+    )
+    path = tmp_path / "speedup.csv"
+    path.write_text(table)
+    # In a process of its own each, since the limit holds for all of it.
+    for command in (["-c", code, str(path)], ["-m", "analysis", "predict", str(path), "gpus=4"]):
+        done = subprocess.run([sys.executable, *command], cwd=PROJECT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert path.read_text() == table
 
 
 def test_names_are_no_formulas_for_a_spreadsheet(study: StudyBuilder) -> None:
