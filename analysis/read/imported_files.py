@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,6 @@ def _csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]]]:
         raise StudyError(f"{path}, line {line}: not UTF-8; give a CSV file in UTF-8, or .parquet") from None
     first = next((line for line in text.splitlines() if line.strip(" ,;\t")), "")
     delimiter = max(DELIMITERS, key=first.count)
-    csv.field_size_limit(sys.maxsize)  # as in analysis/scaling/measurements.py
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     found = []
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -42,7 +41,6 @@ def read_table(path: Path) -> MeasurementTable:
     """Read the series of a CSV file. Raises StudyError if it cannot be read or has no usable row."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            csv.field_size_limit(sys.maxsize)  # speedup.csv names all runs of a point in a cell
             reader = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
