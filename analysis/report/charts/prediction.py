@@ -104,7 +104,7 @@ def _rows(
             continue
 
         def share(rate: float, gpus: int = one.gpus) -> float:
-            return rate / gpus / one_gpu
+            return float(f"{rate / gpus / one_gpu:.7g}")  # further digits depend on the processor
 
         known = one.measured is not None
         value = one.rate.median if one.measured is None else one.measured
