@@ -93,7 +93,7 @@ def fence(parameters: Iterable[Any] | None) -> Callable[[], bool]:
     """Return a function that waits for the device and returns whether there is anything to wait for."""
     device = _device(parameters)
     torch = sys.modules.get("torch")
-    if torch is not None and (torch.cuda.is_initialized() if device is None else device.type == "cuda"):
+    if torch is not None and device is not None and device.type == "cuda":
 
         def synchronize() -> bool:
             torch.cuda.synchronize(device)
@@ -128,9 +128,12 @@ def fence(parameters: Iterable[Any] | None) -> Callable[[], bool]:
 
 
 def _device(parameters: Iterable[Any] | None) -> Any:
-    """The torch.device of the first tensor; None if there is none."""
+    """The torch.device of the first tensor; without tensors, as where a step is named, the GPU in use, if any."""
     for tensor in parameters or ():
         return tensor.device
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return torch.device("cuda", torch.cuda.current_device())
     return None
 
 
@@ -142,8 +145,6 @@ def _hardware(tensors: Iterable[Any] | None, told: str | None) -> dict[str, str 
         told: The device that the run asks for, which holds where the script's framework does not say.
     """
     device, torch = _device(tensors), sys.modules.get("torch")
-    if device is None and torch is not None and torch.cuda.is_initialized():  # a step that was named has no tensors
-        device = torch.device("cuda", torch.cuda.current_device())
     if torch is not None and device is not None and device.type == "cuda":
         return {
             "device": "cuda",
