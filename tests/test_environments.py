@@ -172,7 +172,7 @@ def test_compiled_horovod_is_reused_until_its_recipe_changes(checkout: Path) -> 
 
     assert re.fullmatch(r"[0-9a-f]{16}\n", key(PROJECT))
     assert key(checkout) == key(PROJECT)
-    (patch,) = (checkout / "sbatch" / "env" / "patches").iterdir()
+    patch, *_ = (checkout / "sbatch" / "env" / "patches").iterdir()
     patch.write_text("another\n" + patch.read_text())
     assert key(checkout) != key(PROJECT)
 
