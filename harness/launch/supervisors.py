@@ -81,6 +81,7 @@ def run(
     environment = {**environ, MASTER_PORT: str(port)}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (site.project, environ.get("PYTHONPATH"))))
     if starter != MPIRUN:
+        environment.setdefault(*site_resources.PMIX_FENCE)
         process = subprocess.Popen(argv, env=environment)
         # srun forwards Ctrl-C itself.
         previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from processes import wait_for, workers
 from project import Cli
 from slurm_study import LONG, SHORT, in_queue, started
-from studies import hosts, logged, read_json, run_dirs, run_of, starts, steps_done, study_dir
+from studies import hosts, logged, program, read_json, run_dirs, run_of, starts, steps_done, study_dir
 
 from harness.core import events
 from harness.study import rank_exits
@@ -35,9 +36,12 @@ def batch_scripts(folder: Path) -> list[str]:
 def test_ranks_on_two_nodes_are_one_world(
     slurm: Any, cli: Cli, tmp_path: Path, mpi: str, sizes: tuple[int, ...]
 ) -> None:
-    done = cli(
-        "harness", "-m", f"gpus={','.join(map(str, sizes))}", *SHORT, *TWO_NODES, f"cluster.mpi={mpi}", env=slurm.env
-    )
+    # Slurm does not pass the variable on to the ranks.
+    asked = tmp_path / "asked"
+    script = f'#!/bin/sh\necho "$* $SLURM_PMIX_FENCE" >> {asked}\nexec {shutil.which("srun")} "$@"\n'
+    path = program(tmp_path / "recording" / "srun", script).parent
+    env = {**slurm.env, "PATH": f"{path}:{slurm.env['PATH']}"}
+    done = cli("harness", "-m", f"gpus={','.join(map(str, sizes))}", *SHORT, *TWO_NODES, f"cluster.mpi={mpi}", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     for gpus in sizes:
         run_dir = run_of(tmp_path, gpus)
@@ -46,6 +50,9 @@ def test_ranks_on_two_nodes_are_one_world(
         assert others == [first] * (gpus - 1) if gpus == 2 else others[0] == first != others[1] == others[2]
         gradients = [logged(run_dir, "gradients", rank=rank)[0] for rank in range(gpus)]
         assert len({(event["sum"], event["magnitude"]) for event in gradients}) == 1
+    started_by_pmix = [line for line in asked.read_text().splitlines() if "--mpi=pmix " in line]
+    assert len(started_by_pmix) == (len(sizes) if mpi == "null" else 0)
+    assert all(line.endswith(" ring") for line in started_by_pmix)
     assert all(("--mpi=pmix" in script) == (mpi == "null") for script in batch_scripts(tmp_path))
 
 
