@@ -57,6 +57,8 @@ def sentence(error: Exception, folders: Sequence[Path] = ()) -> str:
     if isinstance(error, OverrideParseException):
         if str(error.override).startswith("study="):
             return f"'{error.override}' names a folder: use letters from A to Z, digits, '.', '_' and '-'"
+        if "\n" in str(error.override):
+            return f"{error.override!r} has a line break; leave it out"
         if not str(error.override).isascii():
             return f"'{error.override}': characters other than ASCII need quotes inside those of the shell"
         return f"'{error.override}' is not of the form key=value, nor a list of values: {lines[0]}"

@@ -167,6 +167,7 @@ def test_a_site_adds_its_cluster_in_a_folder_of_its_own(tmp_path: Path) -> None:
         ("cluster.env=x", "'cluster.env' takes keys with values, such as {a: 1}, not text"),
         ("study=тест", "'study=тест' names a folder: use letters from A to Z"),
         ("data.root=/home/тест", "characters other than ASCII need quotes"),
+        ("results=/tmp/a\nb", r"'results=/tmp/a\nb' has a line break"),
         ("strategy=ddp", "there is no 'ddp' in 'strategy'. Did you mean 'allreduce'? Valid: allreduce, fsdp,"),
         ("framework=torch", "Did you mean 'pytorch'?"),
         ("scaling=both", "scaling=both: 'scaling' is one of strong, weak"),
