@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Tells each rank to stop at step 20 once it has reported its first measured block."""
+    """Tells each rank to stop at step STOP once it has reported its first measured block."""
 
     daemon_threads = True
 
@@ -32,6 +32,9 @@ class Server(socketserver.ThreadingTCPServer):
         return accepted, accepted.getpeername()
 
 
+STOP = 60  # a second after step 10, since a busy machine may be late with the answer
+
+
 class Handler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         assert isinstance(self.server, Server)
@@ -39,7 +42,7 @@ class Handler(socketserver.StreamRequestHandler):
             message = json.loads(line)
             self.server.received.append(message)
             if message.get("phase") == "measure" and message["step"] == 10:
-                answer = {"stop": 20, "protocol": {"relative_half_width": 0.01, "precision": 0.02}}
+                answer = {"stop": STOP, "protocol": {"relative_half_width": 0.01, "precision": 0.02}}
                 self.wfile.write(json.dumps(answer).encode() + b"\n")
 
 
@@ -49,14 +52,16 @@ def test_ranks_stop_where_they_are_told(torch_python: Path, tmp_path: Path) -> N
         settings = {"stop_channel": server.server_address, "token": "secret"}
         steps = {"warmup": 5, "block": 5, "last": None}
         # The script catches everything and goes on.
-        ranks = run(tmp_path, torch_python, "--ddp", "--catch", world_size=2, steps=steps, **settings)
+        ranks = run(
+            tmp_path, torch_python, "--ddp", "--catch", "--samples", "4000", world_size=2, steps=steps, **settings
+        )
         server.shutdown()
     for number, rank in enumerate(ranks):
-        assert rank.one("end")["steps"] == 20
+        assert rank.one("end")["steps"] == STOP
         protocol = rank.one("protocol")
         assert (protocol["stopped"], protocol["relative_half_width"]) == ("precision", 0.01)
         told = [message for message in server.received if message["rank"] == number]
         assert told[0] == {"rank": number}
-        blocks = [("first", 1, 1), ("warmup", 5, 4), ("measure", 10, 5), ("measure", 15, 5), ("measure", 20, 5)]
+        blocks = [("first", 1, 1), ("warmup", 5, 4), *(("measure", step, 5) for step in range(10, STOP + 1, 5))]
         # The last one may be on its way when the process ends.
         assert [(m["phase"], m["step"], m["n"]) for m in told[1:]] in (blocks, blocks[:-1])
