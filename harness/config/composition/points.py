@@ -13,7 +13,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.composition_errors import sentence, unknown_key
+from harness.config.composition.messages import sentence, unknown_key
 from harness.config.schema import FRAMEWORK_OPTIONS, STRATEGY_OPTIONS, Config
 from harness.core.errors import UserError
 
@@ -48,12 +48,12 @@ class SweepPoints:
         for value in values:
             _apply(cfg, value)
         # With interpolations, overriding a key can change fields of other groups too.
-        refers = _REFERS.search(str(OmegaConf.to_container(cfg)))
+        shared = self._first is None and not _REFERS.search(str(OmegaConf.to_container(cfg)))
         _type_options(cfg)
         _check_keys(cfg, Config, "")
         config = OmegaConf.to_object(cfg)
         assert isinstance(config, Config)
-        if self._first is None and not refers:
+        if shared:
             self._base = copy.deepcopy(self._composed)
             _type_options(self._base)
             self._first, self._cfg = config, cfg

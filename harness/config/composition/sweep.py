@@ -23,13 +23,13 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from harness.config import workload
-from harness.config.composition_errors import sentence, yaml_sentence
+from harness.config.composition.messages import sentence, yaml_sentence
+from harness.config.composition.points import SweepPoints
 from harness.config.schema import Config
-from harness.config.sweep_points import SweepPoints
 from harness.config.workload_schema import Kind
 from harness.core.errors import UserError
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = Path(__file__).resolve().parents[3] / "conf"
 _VERSION_BASE = "1.3"
 # Timed steps, if measure.steps is not given: with a precision at most, else exactly.
 _ADAPTIVE_STEPS, _FIXED_STEPS = 1000, 200
