@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import wait_for, workers
-from project import Cli
+from project import PROJECT, Cli
 from slurm_study import LONG, SHORT, in_queue, started
 from studies import hosts, logged, program, read_json, run_dirs, run_of, starts, steps_done, study_dir
 
@@ -32,15 +33,24 @@ def batch_scripts(folder: Path) -> list[str]:
     return [path.read_text() for path in study_dir(folder).glob("submitit/*/submission.sh")]
 
 
+def recording(folder: Path, env: dict[str, str]) -> tuple[dict[str, str], Callable[[], list[str]]]:
+    """Return an environment in which srun is recorded, and a function that returns the collective that each step with
+    PMIx was told. Slurm does not pass it on to the ranks."""
+    asked = folder / "asked"
+    script = f'#!/bin/sh\necho "$SLURM_PMIX_FENCE $*" >> {asked}\nexec {shutil.which("srun")} "$@"\n'
+    path = program(folder / "recording" / "srun", script).parent
+
+    def collectives() -> list[str]:
+        return [line.split(" ")[0] for line in asked.read_text().splitlines() if "--mpi=pmix " in line]
+
+    return {**env, "PATH": f"{path}:{env['PATH']}"}, collectives
+
+
 @pytest.mark.parametrize(("mpi", "sizes"), [("null", (2, 4)), ("mpirun", (4,))])
 def test_ranks_on_two_nodes_are_one_world(
     slurm: Any, cli: Cli, tmp_path: Path, mpi: str, sizes: tuple[int, ...]
 ) -> None:
-    # Slurm does not pass the variable on to the ranks.
-    asked = tmp_path / "asked"
-    script = f'#!/bin/sh\necho "$* $SLURM_PMIX_FENCE" >> {asked}\nexec {shutil.which("srun")} "$@"\n'
-    path = program(tmp_path / "recording" / "srun", script).parent
-    env = {**slurm.env, "PATH": f"{path}:{slurm.env['PATH']}"}
+    env, collectives = recording(tmp_path, slurm.env)
     done = cli("harness", "-m", f"gpus={','.join(map(str, sizes))}", *SHORT, *TWO_NODES, f"cluster.mpi={mpi}", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     for gpus in sizes:
@@ -50,10 +60,23 @@ def test_ranks_on_two_nodes_are_one_world(
         assert others == [first] * (gpus - 1) if gpus == 2 else others[0] == first != others[1] == others[2]
         gradients = [logged(run_dir, "gradients", rank=rank)[0] for rank in range(gpus)]
         assert len({(event["sum"], event["magnitude"]) for event in gradients}) == 1
-    started_by_pmix = [line for line in asked.read_text().splitlines() if "--mpi=pmix " in line]
-    assert len(started_by_pmix) == (len(sizes) if mpi == "null" else 0)
-    assert all(line.endswith(" ring") for line in started_by_pmix)
+    assert collectives() == (["ring"] * len(sizes) if mpi == "null" else [])
     assert all(("--mpi=pmix" in script) == (mpi == "null") for script in batch_scripts(tmp_path))
+
+
+def test_ranks_inside_an_allocation_are_one_world(slurm: Any, tmp_path: Path) -> None:
+    env, collectives = recording(tmp_path, slurm.env)
+    log = tmp_path / "headless.log"
+    submitted = slurm.run(
+        *("sbatch", "--wait", "--nodes=2", "--ntasks-per-node=2", "--gres=gpu:2", "--time=10", f"--output={log}"),
+        *(PROJECT / "sbatch" / "headless.sh", "gpus=4", *SHORT, *TWO_NODES, f"results={tmp_path}/results"),
+        cwd=PROJECT,
+        env=env,
+        timeout=500,
+    )
+    assert submitted.returncode == 0, log.read_text()
+    assert [start["world_size"] for start in starts(run_of(tmp_path, 4))] == [4] * 4
+    assert collectives() == ["ring"]
 
 
 def test_a_killed_rank_is_named_although_pmix_kills_all_supervisors_too(slurm: Any, cli: Cli, tmp_path: Path) -> None:
