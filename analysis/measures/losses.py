@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from analysis.base.constants import IMPORTED, PLAIN
@@ -61,6 +62,19 @@ class Loss:
         """Return whether anything but the step time is known."""
         return self.parts is not None or self.tflops is not None
 
+    @cached_property
+    def largest(self) -> Largest | None:
+        """What is known of the largest loss; None if no part costs anything as far as can be told."""
+        if self.base is None or not any(_costs(share) for share in self.shares.values()):
+            return None
+        confidence = 1 - ALPHA / len(self.shares)
+        own, base = (
+            parts_of_runs(point.completed, _step_seconds(point), confidence) for point in (self.point, self.base)
+        )
+        assert own is not None
+        assert base is not None
+        return largest_of(lost_parts(own, base, _work(self.point, self.base), self.base.strategy == PLAIN))
+
     @property
     def utilisation(self) -> float | None:
         return None if self.tflops is None or self.peak.tflops is None else self.tflops / self.peak.tflops
@@ -101,17 +115,6 @@ def losses_of(points: Sequence[Point]) -> Losses:
         base = None if at is None or measured[at] is point else (measured[at], parts[at])
         found.append(_loss(point, own, base))
     return Losses(tuple(found), _lacking([run for point in measured for run in point.completed]))
-
-
-def largest_loss(loss: Loss) -> Largest | None:
-    """Return what is known of the largest loss; None if no part costs anything as far as can be told."""
-    if loss.base is None or not any(_costs(share) for share in loss.shares.values()):
-        return None
-    confidence = 1 - ALPHA / len(loss.shares)
-    own, base = (parts_of_runs(point.completed, _step_seconds(point), confidence) for point in (loss.point, loss.base))
-    assert own is not None
-    assert base is not None
-    return largest_of(lost_parts(own, base, _work(loss.point, loss.base), loss.base.strategy == PLAIN))
 
 
 def largest_of(joint: Mapping[str, Interval]) -> Largest:

@@ -11,7 +11,7 @@ from rich.text import Text
 from analysis.base.column import COUNT, RANGE, REAL, TEXT, Column, figure, table
 from analysis.base.text import DASH, duration, number, percent
 from analysis.measures.breakdown import COMPUTE, PART_NAMES, SYNCHRONISATION, UNDIVIDED, UNEXPLAINED
-from analysis.measures.losses import Loss, Losses, largest_loss
+from analysis.measures.losses import Loss, Losses
 from analysis.measures.pop import EFFICIENCIES
 from analysis.report.frame import framed, heading, stacked
 from analysis.report.sentences import baseline, ranged
@@ -120,7 +120,7 @@ def _sentence(loss: Loss) -> str | None:
 def largest_text(loss: Loss, figure: Callable[[Interval], str]) -> str | None:
     """Return "the largest loss is exposed synchronisation, 9.1 %", or what it may be if that cannot be told; None if no
     loss is told from 0. figure: formats a share."""
-    largest = largest_loss(loss)
+    largest = loss.largest
     if largest is None:
         return None
     said = [f"{LOSS_NAMES[part]}, {figure(loss.shares[part])}" for part in largest.parts[:MOST_RIVALS]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean, median
 
 from analysis.stats.estimates import CONFIDENCE, t_critical
@@ -18,16 +19,24 @@ def of_rounds(values: Sequence[float], confidence: float = CONFIDENCE) -> Interv
     """The median of the rounds of one run, with a distribution-free interval between two order statistics (Le Boudec,
     Performance Evaluation of Computer and Communication Systems, 2010, theorem 2.1). It covers only the variation
     within the run. No interval with fewer than FEWEST_ROUNDS at 95 %, and with fewer than 8 at 99 %."""
-    n = len(values)
-    if 2 / 2**n > 1 - confidence:
+    below = _cut_off(len(values), confidence)
+    if below is None:
         return Interval(median(values))
-    below = 0  # how many ordered values are cut off at each end
+    ordered = sorted(values)
+    return Interval(median(ordered), ordered[below], ordered[-1 - below])
+
+
+@cache
+def _cut_off(n: int, confidence: float) -> int | None:
+    """How many of n ordered values lie outside the interval of the median at each end; None if all n are too few."""
+    if 2 / 2**n > 1 - confidence:
+        return None
+    below = 0
     outside = 1 / 2**n  # probability that the median lies below value number `below`
     while outside + math.comb(n, below + 1) / 2**n <= (1 - confidence) / 2:
         below += 1
         outside += math.comb(n, below) / 2**n
-    ordered = sorted(values)
-    return Interval(median(values), ordered[below], ordered[n - 1 - below])
+    return below
 
 
 def of_blocks(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:

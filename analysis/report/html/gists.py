@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from analysis.base.text import DASH, duration, percent, span
 from analysis.measures.comparisons import FASTER
 from analysis.measures.equal_work import differs
-from analysis.measures.losses import largest_loss
 from analysis.read.study import statuses
 from analysis.report.html.differences import Settings
 from analysis.report.html.glance import Figure
@@ -74,7 +73,7 @@ def _losses(losses: Losses) -> str:
     last = {loss.point.series: loss for loss in losses.points if loss.shares}
     if not last:
         return "Not known: no probes." if losses.lacking else "Parts of a step's time."
-    largest = Counter(found.parts[0] for loss in last.values() if (found := largest_loss(loss)) is not None)
+    largest = Counter(loss.largest.parts[0] for loss in last.values() if loss.largest is not None)
     if not largest:
         return "No loss can be told from 0."
     named = [f"{LOSS_NAMES[part]} ({n:,} of {len(last):,} series)" for part, n in largest.most_common(3)]
