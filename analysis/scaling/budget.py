@@ -70,16 +70,6 @@ def best_plan(found: Sequence[Cost], limits: Limits) -> Cost | None:
     return min(within, key=lambda cost: cost.hours, default=None)
 
 
-def cost_sentence(cost: Cost, device: str) -> str:
-    """Return e.g. '8 GPUs: 91 % efficiency, 14 h, 112 GPU-h'."""
-    unit = "rank-h" if device == "cpu" else "GPU-h"
-    caveats = f" ({'; '.join(cost.predicted.caveats)})" if cost.predicted.caveats else ""
-    return (
-        f"{gpus_text(cost.predicted.size.gpus, device)}: {percent(cost.efficiency.estimate)} efficiency, "
-        f"{number(cost.hours)} h, {number(cost.gpu_hours)} {unit}{caveats}"
-    )
-
-
 def plan_sentence(found: Sequence[Cost], limits: Limits, device: str) -> str:
     """Return a sentence on which size the limits allow."""
     unit = "rank-h" if device == "cpu" else "GPU-h"

@@ -171,11 +171,11 @@ def _test_case(findings: Findings, request: Request) -> Line:
         ]
     )
     device = "rank" if point.device == "cpu" else "GPU"
-    batch = (
-        f"weak scaling, {count(point.batch_per_gpu)} samples per {device} and step"
-        if point.scaling == WEAK
-        else f"strong scaling, a global batch of {count(point.global_batch)} samples"
-    )
+    if point.scaling == WEAK:
+        known, batch = point.batch_per_gpu, "weak scaling, {} samples per " + device + " and step"
+    else:
+        known, batch = point.global_batch, "strong scaling, a global batch of {} samples"
+    batch = batch.format(count(known)) if known is not None else f"{point.scaling} scaling, batch not stated"
     detail = f" Settings: {point.detail}." if point.detail else ""
     notes = " ".join(sample_notes(request.points))
     text = f"{', '.join(filter(None, parts))}: {batch}.{detail}{f' {notes}' if notes else ''} "

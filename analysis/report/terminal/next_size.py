@@ -47,9 +47,10 @@ def print_next(
             for candidate in one.candidates:
                 table.add_row(*_cells(candidate, one))
             console.print(table)
-        for line in lines[:SHOWN]:
-            # Not wrapped, so that it can be copied.
-            console.print(Text(f"  {line or 'no command of this study is known'}"), soft_wrap=True)
+        if one.candidates and not any(lines):
+            console.print(Text("no command of this study is known"))
+        for line in filter(None, lines[:SHOWN]):
+            console.print(Text(f"  {line}"), soft_wrap=True)  # not wrapped, so that it can be copied
         console.print()
     console.print(Text(NOTE, style="dim"))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.base.text import DASH, number, percent, printable, span
-from analysis.scaling.budget import Cost, best_plan, cost_sentence, costs, plan_sentence
+from analysis.scaling.budget import Cost, best_plan, costs, plan_sentence
 from analysis.scaling.prediction import LawFit, Predicted, SeriesPrediction, efficiency_of
 from analysis.tables.warnings import OVERSUBSCRIBED
 
@@ -85,7 +85,7 @@ def _print_series(console: Console, prediction: SeriesPrediction, request: Reque
         cells += [number(one.linear), number(one.flat), "; ".join([*one.caveats, *marks])]
         table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
-    for line in _plan(prediction, list(by_size.values()), request):
+    if line := _plan(prediction, list(by_size.values()), request):
         console.print(Text(line))
 
 
@@ -107,18 +107,16 @@ def _costs(prediction: SeriesPrediction, samples: float | None) -> list[Cost]:
     return [] if samples is None else costs(prediction, samples)
 
 
-def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> list[str]:
-    """Return the sizes with their costs on one line, and what the budget allows; each with the series' warnings."""
+def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> str | None:
+    """Return what the budget allows, with the series' warnings, or why that is not known."""
     if not found:
-        if request.epochs is not None:
-            return ["Hours are not known: the runs do not say how many samples an epoch has; give samples=."]
-        return []
-    device = prediction.source.device
-    lines = ["; ".join(cost_sentence(cost, device) for cost in found) + "."]
-    if request.limits is not None:
-        lines.append(plan_sentence(found, request.limits, device))
+        unknown = "Hours are not known: the runs do not say how many samples an epoch has; give samples=."
+        return None if request.epochs is None else unknown
+    if request.limits is None:
+        return None
+    sentence = plan_sentence(found, request.limits, prediction.source.device)
     marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in prediction.source.marks)
-    return [f"{line} [{marks}]" if marks else line for line in lines]
+    return f"{sentence} [{marks}]" if marks else sentence
 
 
 def _remarks(prediction: SeriesPrediction) -> list[str]:

@@ -74,7 +74,12 @@ def test_steps_without_a_batch_are_refused(table: Path, capsys) -> None:
 
 
 def test_what_to_measure_next_is_said_without_a_command(table: Path, capsys) -> None:
-    assert "no command of this study is known" in printed(capsys, "next", table, "gpus=8")
+    assert printed(capsys, "next", table, "gpus=8").count("no command of this study is known") == 1
+
+
+def test_a_proposal_says_that_the_batch_is_not_stated(table: Path, capsys) -> None:
+    printed(capsys, "proposal", table, "gpus=4", "runs=3", "hours=1")
+    assert "scaling, batch not stated" in (table.with_name("mine_report") / "proposal.md").read_text()
 
 
 def test_runs_of_a_table_are_exported(table: Path, capsys) -> None:

@@ -113,9 +113,9 @@ def test_what_a_script_does_before_its_first_step_is_not_its_launch(study: Study
 def test_sizes_are_predicted_in_the_unit_of_the_training(own: StudyBuilder, capsys) -> None:
     assert "tokens/s" in printed(capsys, "predict", own.folder, "gpus=8", "samples=1e6")
     document = json.loads(printed(capsys, "predict", own.folder, "gpus=8", "epochs=2", "--json"))
-    assert document["series"][0]["plan"] == [
+    assert document["series"][0]["plan"] == (
         "Hours are not known: the runs do not say how many samples an epoch has; give samples=."
-    ]
+    )
 
 
 def test_the_name_of_a_script_says_nothing_of_its_parameters(study: StudyBuilder, capsys) -> None:
