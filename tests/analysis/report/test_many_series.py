@@ -140,6 +140,16 @@ def test_report_for_paper_names_every_series_and_stays_short(several: Findings) 
     assert ("From 100 % efficiency to the measured one" in said) is not many
 
 
+def test_pictures_stand_before_tables_of_many_pages(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = [f"{n},{100 * n - i},library {i:02}" for i in range(51) for n in (1, 2, 4, 8)]
+    table.write_text("\n".join(["gpus,samples_per_second,library", *rows]))
+    said = words(pdf.words(pdf_of(findings_of(read_imported(table)))["report.pdf"]).replace("\u00a0", " "))
+    figures = [found.start() for found in re.finditer(r"Figure \d+\. ", said)]
+    assert len(figures) > 4
+    assert max(figures) < said.index("Table 1. ")
+
+
 def test_what_is_left_out_is_what_scales_worst(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = [f"{n},{rate},library {i:02}" for i in range(14) for n, rate in ((1, 100), (2, 130 + 4 * i))]
