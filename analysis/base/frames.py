@@ -10,7 +10,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pandas as pd
 
-# Arrow's own pools keep what a study's strings took when they were read, half of a report's memory.
+# Arrow's default pool does not return freed memory: after 10,000 runs were read, it held half of the process's.
 pa.set_memory_pool(pa.system_memory_pool())
 
 _ARROW = {"string": pa.string(), "Int64": pa.int64(), "Float64": pa.float64(), "boolean": pa.bool_()}

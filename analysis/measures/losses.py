@@ -64,7 +64,7 @@ class Loss:
 
     @cached_property
     def largest(self) -> Largest | None:
-        """What is known of the largest loss; None if no part costs anything as far as can be told."""
+        """The largest loss, or the candidates for it; None if no part shows a loss."""
         if self.base is None or not any(_costs(share) for share in self.shares.values()):
             return None
         confidence = 1 - ALPHA / len(self.shares)

@@ -28,7 +28,7 @@ def of_rounds(values: Sequence[float], confidence: float = CONFIDENCE) -> Interv
 
 @cache
 def _cut_off(n: int, confidence: float) -> int | None:
-    """How many of n ordered values lie outside the interval of the median at each end; None if all n are too few."""
+    """Number of order statistics to leave out at each end of n values; None if n is too small for an interval."""
     if 2 / 2**n > 1 - confidence:
         return None
     below = 0

@@ -171,14 +171,16 @@ def _test_case(findings: Findings, request: Request) -> Line:
         ]
     )
     device = "rank" if point.device == "cpu" else "GPU"
-    if point.scaling == WEAK:
-        known, batch = point.batch_per_gpu, "weak scaling, {} samples per " + device + " and step"
+    size = point.batch_per_gpu if point.scaling == WEAK else point.global_batch
+    if size is None:
+        batch = "batch not stated"
+    elif point.scaling == WEAK:
+        batch = f"{count(size)} samples per {device} and step"
     else:
-        known, batch = point.global_batch, "strong scaling, a global batch of {} samples"
-    batch = batch.format(count(known)) if known is not None else f"{point.scaling} scaling, batch not stated"
+        batch = f"a global batch of {count(size)} samples"
     detail = f" Settings: {point.detail}." if point.detail else ""
     notes = " ".join(sample_notes(request.points))
-    text = f"{', '.join(filter(None, parts))}: {batch}.{detail}{f' {notes}' if notes else ''} "
+    text = f"{', '.join(filter(None, parts))}: {point.scaling} scaling, {batch}.{detail}{f' {notes}' if notes else ''} "
     return (text, Gap("why this test case is representative of the production runs"))
 
 

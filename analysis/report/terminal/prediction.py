@@ -108,11 +108,10 @@ def _costs(prediction: SeriesPrediction, samples: float | None) -> list[Cost]:
 
 
 def _plan(prediction: SeriesPrediction, found: list[Cost], request: Request) -> str | None:
-    """Return what the budget allows, with the series' warnings, or why that is not known."""
-    if not found:
-        unknown = "Hours are not known: the runs do not say how many samples an epoch has; give samples=."
-        return None if request.epochs is None else unknown
-    if request.limits is None:
+    """Return what the budget allows, with the series' warnings, or why hours are unknown; None without a budget."""
+    if not found and request.epochs is not None:
+        return "Hours are not known: the runs do not say how many samples an epoch has; give samples=."
+    if not found or request.limits is None:
         return None
     sentence = plan_sentence(found, request.limits, prediction.source.device)
     marks = "; ".join(MARK_WORDS.get(mark, mark) for mark in prediction.source.marks)
