@@ -19,7 +19,7 @@ COMMAND_SECONDS = 1.0
 NODES_SECONDS = 60.0
 # How often Slurm checks its nodes.
 NOTICE_SECONDS = 60.0
-SLURM = Client(seconds=60, ignore_sigterm=True)
+SLURM = Client(seconds=60, inside_job=True)
 
 
 def slurm_is_ending_job() -> bool:

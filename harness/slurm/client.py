@@ -64,8 +64,8 @@ class Client:
 
     seconds: float = SECONDS  # the deadline of each call
     # When Slurm ends or requeues a job, it sends SIGTERM to every process of the job, including programs that the job
-    # itself has started to ask Slurm.
-    ignore_sigterm: bool = False
+    # itself has started to ask Slurm; mpirun forwards SIGUSR1 and SIGUSR2 to the whole process group of a supervisor.
+    inside_job: bool = False
 
     def run(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a program. Raises SlurmUnavailable if it cannot be run or cannot reach Slurm."""
@@ -208,12 +208,13 @@ class Client:
         return bool(done.stdout.strip())
 
     def _run(self, *argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        before = _ignore_sigterm if self.ignore_sigterm else None
+        before = _ignore_job_signals if self.inside_job else None
         return programs.run(*argv, seconds=self.seconds, stdin=stdin, before=before)
 
 
-def _ignore_sigterm() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _ignore_job_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def is_unavailable(message: str) -> bool:

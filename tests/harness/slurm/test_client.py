@@ -28,6 +28,13 @@ def test_elements_of_an_array(short: str, each: list[str]) -> None:
     assert client.array_tasks(short) == each
 
 
+def test_a_question_asked_inside_a_job_survives_the_signals_that_end_the_job() -> None:
+    """Otherwise a job that Slurm has requeued is reported as one that could not be."""
+    signalled = "for s in TERM USR1 USR2; do kill -$s $$; done; echo answered"
+    assert Client(inside_job=True).run("sh", "-c", signalled).stdout == "answered\n"
+    assert Client().run("sh", "-c", signalled).stdout == ""
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -1,13 +1,22 @@
-"""A user's training without a framework: `steps` marks its steps, or `step` with --manual."""
+"""A user's training without a framework: `steps` marks its steps, or `step` with --manual.
 
+Writes the beginning and the end of each step, and when it ended itself, to the file that follows --times.
+"""
+
+import json
 import sys
 import time
+from pathlib import Path
 
 import scaling_probe
 
+steps = []
+
 
 def train(batch):
+    begin = time.perf_counter()
     time.sleep(0.01)
+    steps.append((begin, time.perf_counter()))
 
 
 def main():
@@ -25,4 +34,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        if "--times" in sys.argv:
+            times = {"steps": steps, "end": time.perf_counter()}
+            Path(sys.argv[sys.argv.index("--times") + 1]).write_text(json.dumps(times))
