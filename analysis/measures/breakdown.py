@@ -192,6 +192,7 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float, confidence: flo
 
 
 def _parts_of_run(run: Run, confidence: float, with_blocks: bool = False) -> Parts | None:
+    traced = traced_notes(run.traces or ())
     if run.method is not None:
         return own_parts(
             run.probes,
@@ -199,12 +200,13 @@ def _parts_of_run(run: Run, confidence: float, with_blocks: bool = False) -> Par
             run.block_step_seconds,
             run.data_waits,
             run.probes_skipped,
-            traced_notes(run.traces or ()),
+            traced,
             confidence,
         )
     asynchronous = info(str(run.strategy)).asynchronous
     blocks = run.block_step_seconds if with_blocks else ()
-    return run_parts(run.probes, run.step_seconds, blocks, asynchronous, confidence)
+    parts = run_parts(run.probes, run.step_seconds, blocks, asynchronous, confidence)
+    return None if parts is None else replace(parts, notes=(*parts.notes, *traced))
 
 
 def point_parts(runs: Sequence[Parts], step_seconds: float, confidence: float = CONFIDENCE) -> Parts:

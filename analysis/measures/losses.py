@@ -224,7 +224,8 @@ def _peak(point: Point) -> Peak:
 def _lacking(completed: Sequence[Run]) -> dict[str, list[str]]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in completed:
-        if run.probes_json is None and run.data_waits_json is None and not traced_notes(run.traces or ()):
+        own_trace = run.method is not None and traced_notes(run.traces or ())
+        if run.probes_json is None and run.data_waits_json is None and not own_trace:
             off = spec_of(str(run.point)).get("measure", {}).get("probe_steps") == 0
             own = {IMPORTED: IMPORTED_PARTS, SCRIPT: OWN_PARTS, COMMAND: OWN_PARTS}.get(str(run.framework))
             reason = run.probes_skipped or own or ("measure.probe_steps=0" if off else NO_PROBES)

@@ -20,11 +20,11 @@ NAMES = {
 
 def traced_notes(traces: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence with the mean over the ranks of each part, and its range if it differs between them; or why
-    there is none. Empty if no training of the user's own was traced. traces: of analysis/read/columns/traces.py."""
+    there is none. Empty if PyTorch's profiler traced no step. traces: of analysis/read/columns/traces.py."""
     found = [trace["parts"] for trace in traces if trace.get("parts")]
     if not found:
-        reasons = [trace["reason"] for trace in traces if trace.get("reason") and trace["profiler"] == "torch.profiler"]
-        return [f"no trace: {reasons[0]}"] if reasons else []
+        without = [trace for trace in traces if trace.get("reason") and trace["profiler"] == "torch.profiler"]
+        return [f"{'trace' if each.get('file') else 'no trace'}: {each['reason']}" for each in without[:1]]
     steps = next(trace["steps"] for trace in traces if trace.get("parts"))
     of = f"trace of {steps} step{'s' * (steps != 1)} on {len(found)} rank{'s' * (len(found) != 1)}"
     parts = [_part(title, [part.get(name, 0.0) for part in found]) for name, title in NAMES.items()]

@@ -29,10 +29,11 @@ class Adapter(ABC):
     """Only `fence`, `allreduce_sum` and methods that return NumPy arrays or numbers may wait for the device.
 
     separable: a step can run without its communication. compiles: `step_without_sync` is a separate program, compiled
-    on its first call. has_one_rank_step: a step can run with everything but the other ranks.
+    on its first call. has_one_rank_step: a step can run with everything but the other ranks. trace_has_parts:
+    the framework's profiler sees all messages of a step, and each step has the same.
     """
 
-    separable, compiles, has_one_rank_step = True, False, False
+    separable, compiles, has_one_rank_step, trace_has_parts = True, False, False, False
 
     def __init__(self, batches: Pipeline) -> None:
         self.batches = batches

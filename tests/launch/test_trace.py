@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -53,6 +54,7 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
     by_mode = {read_json(d / "spec.json")["spec"]["trace"]: d for d in run_dirs(tmp_path)}
     run_dir = by_mode["chrome"]
     validate(read_json(run_dir / "spec.json"), "spec")
+    exposed: list[float] = []
     for rank in (0, 1):
         [event] = logged(run_dir, "trace", rank=rank)
         validate(event, "events")
@@ -64,6 +66,16 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
         for name in (*OF_EVERY_STEP, "forward", "backward", "optimizer"):
             assert names[name] == STEPS, (rank, name)
         assert names["fence"] == 1
+        # Seconds per step: the parts add up to the range around the traced steps and their fence.
+        parts = event["parts"]
+        [around] = (e for e in events if e["name"] == "traced steps")
+        assert parts.pop("window") == pytest.approx(around["dur"] / 1e6 / STEPS, rel=1e-6)
+        assert 0 < parts["exposed_communication"] <= parts["communication"]
+        exposed.append(parts["exposed_communication"])
+        waited = sum(e["dur"] for e in events if e["name"] == "data") / 1e6 / STEPS
+        assert parts["data_wait"] == pytest.approx(waited, rel=0.01, abs=1e-6)
+        parts.pop("communication")
+        assert sum(parts.values()) == pytest.approx(around["dur"] / 1e6 / STEPS, rel=1e-6)
         # torch's own ranges: an operator of the network, and gloo's messages.
         assert names["aten::convolution"] > 0
         assert any("allreduce" in name for name in names), names
@@ -81,12 +93,35 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
     assert logged(run_dir, "end")[0]["weights_checksum"] == logged(by_mode["none"], "end")[0]["weights_checksum"]
     assert not [*run_dir.glob("attempt-1/.trace*")]
     # And it is the same point.
-    report = cli("analysis", "results/scaling", "--only", "html")
+    report = cli("analysis", "results/scaling", "--only", "html,csv")
     assert report.returncode == 0, report.stdout + report.stderr
+    with (study_dir(tmp_path) / "breakdown.csv").open() as table:
+        [row] = csv.DictReader(table)
+    assert float(row["traced_exposed_communication_seconds"]) == pytest.approx(sum(exposed) / 2)
+    assert f"trace of {STEPS} steps on 2 ranks: " in row["notes"]
     page = (study_dir(tmp_path) / "report.html").read_text()
     for rank in (0, 1):
         assert f"runs/{run_dir.name}/attempt-1/trace.rank{rank}.json.gz" in page
     assert "2 runs" in report.stdout
+
+
+@pytest.mark.parametrize(
+    ("strategy", "known"),
+    [("fsdp", True), ("hierarchical", False), ("local_sgd", False), ("ps_sync", False), ("mpi", False)],
+)
+def test_parts_are_told_of_traces_that_show_all_messages(
+    torch_python: Path, cli: Cli, tmp_path: Path, strategy: str, known: bool
+) -> None:
+    """gloo's messages from other threads, averages every eighth step, sockets of servers and MPI are not all seen."""
+    done = cli("harness", "gpus=2", *TRACED, f"strategy={strategy}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [run_dir] = run_dirs(tmp_path)
+    for rank in (0, 1):
+        [event] = logged(run_dir, "trace", rank=rank)
+        validate(event, "events")
+        assert (event["reason"], "parts" in event) == (None, known)
+        names, _ = ranges(run_dir / "attempt-1" / event["file"])
+        assert names["step"] == STEPS
 
 
 def test_every_other_framework_traces_by_its_own_profiler(environments: None, cli: Cli, tmp_path: Path) -> None:

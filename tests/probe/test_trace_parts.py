@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
 import random
 from typing import Any
 
@@ -32,6 +34,7 @@ MARK = event("steps", 10, 60, "user_annotation")
 LOADER = event("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 10, 14, "user_annotation")
 GPU = [
     {"ph": "M", "name": "process_name", "pid": 0, "ts": 0, "args": {"name": "python"}},
+    {**MARK, **kernel("steps", 13, 70, cat="gpu_user_annotation")},
     MARK,
     LOADER,
     kernel("before the steps", 0, 9),
@@ -73,6 +76,20 @@ def parts(found: dict[str, float]) -> dict[str, float]:
 def test_parts_are_those_of_the_times(trace_parts: Any, events: list[Event], milliseconds: dict[str, float]) -> None:
     shuffled = random.Random(0).sample(events, len(events))
     assert parts(trace_parts.parts_of(shuffled, "steps")) == milliseconds
+
+
+def test_waiting_is_known_by_the_name_of_its_range(trace_parts: Any) -> None:
+    renamed = [{**each, "name": "data"} if each is LOADER else each for each in CPU]
+    assert trace_parts.parts_of(renamed, "steps")["data_wait"] == 0
+    assert trace_parts.parts_of(renamed, "steps", waits="data") == trace_parts.parts_of(CPU, "steps")
+
+
+def test_a_large_trace_is_refused_and_a_damaged_name_is_not(trace_parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = json.dumps({"traceEvents": CPU}).encode().replace(b"aten::stack", b"aten::\xff")
+    assert trace_parts.read_parts(io.BytesIO(content), "steps") == trace_parts.parts_of(CPU, "steps")
+    monkeypatch.setattr(trace_parts, "MOST_BYTES", len(content) - 1)
+    with pytest.raises(ValueError, match="the trace has more than 0 MiB"):
+        trace_parts.read_parts(io.BytesIO(content), "steps")
 
 
 def test_without_a_range_the_kernels_are_the_window(trace_parts: Any) -> None:

@@ -35,7 +35,7 @@ class Traced(NamedTuple):
 
 def trace_columns(run_dir: Path, asked: str, attempts: Sequence[Attempt]) -> dict[str, Any]:
     """Return the column `traces`: a JSON list of attempt, rank, file (None: missing), profiler, steps, reason; and
-    parts, seconds of TRACED per step, for a training of the user's own."""
+    parts, seconds per step, where PyTorch's profiler saw them."""
     found = [
         {"attempt": attempt.number, "rank": rank, **_checked(run_dir / f"attempt-{attempt.number}", rank, log.trace)}
         for attempt in attempts

@@ -7,18 +7,30 @@ no copy fills. Without kernels, the same of operators on the thread that trains,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 Span = "tuple[float, float]"
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+RANGE_ON_GPU = "gpu_user_annotation"
 COMMUNICATION = ("nccl", "rccl", "hccl", "gloo:", "mpi:", "c10d::", "ucc:")
 COPY = ("Memcpy", "Memset", "hipMemcpy", "hipMemset", "CopyDeviceToDevice", "CopyHostToDevice")
 LOADER = "enumerate(DataLoader)"
 MICROSECOND = 1e-6
+# Of a trace: 100,000 operators take about 30 MB.
+MOST_BYTES = 400 * 2**20
 
 
-def parts_of(events: Iterable[Mapping[str, Any]], marker: str | None = None) -> dict[str, float]:
+def read_parts(file: BinaryIO, marker: str, waits: str = LOADER) -> dict[str, float]:
+    """Return `parts_of` a trace's file, not compressed. Raises ValueError also for one above MOST_BYTES."""
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"the trace has more than {MOST_BYTES >> 20} MiB")
+    return parts_of(json.loads(content.decode("utf-8", "replace"))["traceEvents"], marker, waits)
+
+
+def parts_of(events: Iterable[Mapping[str, Any]], marker: str | None = None, waits: str = LOADER) -> dict[str, float]:
     """Return seconds: `window`, and the parts that add up to it.
 
     compute; exposed_communication, not covered by compute; copies, covered by neither; data_wait, for a batch: on a GPU
@@ -28,11 +40,13 @@ def parts_of(events: Iterable[Mapping[str, Any]], marker: str | None = None) -> 
     Args:
         events: those of a trace.
         marker: name of the range around the traced steps; None: from the first kernel to the end of the last.
+        waits: with what the names of ranges begin in which the thread that trains waits for a batch.
 
     Raises:
         ValueError: The trace has no such range, or no kernel.
     """
-    spans = [event for event in events if event.get("ph") == "X" and event.get("dur") is not None]
+    # The profiler repeats the ranges of the host on the GPU's time line, from their first kernel to their last.
+    spans = [e for e in events if e.get("ph") == "X" and e.get("dur") is not None and e.get("cat") != RANGE_ON_GPU]
     around = next((event for event in spans if marker is not None and event.get("name") == marker), None)
     kernels = [event for event in spans if event.get("cat") in ON_GPU]
     if around is None and (marker is not None or not kernels):
@@ -40,10 +54,10 @@ def parts_of(events: Iterable[Mapping[str, Any]], marker: str | None = None) -> 
     window = union(_times([around] if around is not None else kernels))
     window = [(window[0][0], window[-1][1])]
     thread = None if around is None else (around.get("pid"), around.get("tid"))
-    waits = within(union(_times(e for e in spans if _name(e).startswith(LOADER) and _thread(e) == thread)), window)
+    waiting = within(union(_times(e for e in spans if _name(e).startswith(waits) and _thread(e) == thread)), window)
     if kernels:
-        return _of_kernels(kernels, window, waits)
-    return _of_operators(spans, window, waits, thread)
+        return _of_kernels(kernels, window, waiting)
+    return _of_operators(spans, window, waiting, thread)
 
 
 def _of_kernels(kernels: Sequence[Mapping[str, Any]], window: list[Any], waits: list[Any]) -> dict[str, float]:

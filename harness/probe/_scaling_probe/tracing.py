@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 import sys
@@ -11,16 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from _scaling_probe.torch_parallel import PROFILER
-from _scaling_probe.trace_parts import parts_of
+from _scaling_probe.trace_parts import read_parts
 
 if TYPE_CHECKING:
     from _scaling_probe.recorder import Recorder
 
 MARKER = "scaling probe"
 PROFILER_NAME = "torch.profiler"
-# Of steps; and of a trace: 100,000 operators take about 30 MB.
-MOST_SECONDS = 5.0
-MOST_BYTES = 400 * 2**20
+MOST_SECONDS = 5.0  # of steps
 
 
 def traced(recorder: Recorder, steps: int, step_seconds: float, limit: float) -> Iterator[None]:
@@ -94,11 +91,8 @@ class _Trace:
         path = os.path.join(folder, f"trace.rank{rank}.json")
         try:
             self._profiler.export_chrome_trace(path)
-            size = os.path.getsize(path)
-            if size > MOST_BYTES:
-                raise ValueError(f"it has {size >> 20} MiB, more than {MOST_BYTES >> 20}")
-            with open(path, encoding="utf-8", errors="replace") as file:
-                seconds = parts_of(json.load(file)["traceEvents"], MARKER)
+            with open(path, "rb") as file:
+                seconds = read_parts(file, MARKER)
             if rank > 0:
                 return None, seconds
             with open(path, "rb") as trace, gzip.open(f"{path}.gz", "wb", compresslevel=3) as packed:

@@ -82,6 +82,7 @@ class Adapter(worker.Adapter):
         with self.graphs.aside() if self.graphs else contextlib.nullcontext():
             wrapped = self.strategy.wrap(network)
         self.separable, self.has_one_rank_step = self.strategy.separable, self.strategy.has_one_rank_step
+        self.trace_has_parts = self.strategy.trace_has_parts
         self.compiles = bool(options["compile"]) or self.graphs is not None
         self.parameters = list(network.parameters())  # after a strategy may have split them
         mode = options.get("compile_mode", "default")

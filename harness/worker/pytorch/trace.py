@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import importlib
 from pathlib import Path
-from typing import Any, ContextManager, Iterator
+from typing import Any, ContextManager, Dict, Iterator
 
 import torch
 from torch import profiler
 
 from harness.worker import profiler_ranges
 from harness.worker.record import trace
+
+# By name: in a user's script the probe's modules are on the path themselves, and are checked under that name.
+TRACE_PARTS = "harness.probe._scaling_probe.trace_parts"
 
 
 class Profiler(trace.Profiler):
@@ -29,6 +34,13 @@ class Profiler(trace.Profiler):
     def stop(self, path: Path) -> None:
         self.profile.stop()
         self.profile.export_chrome_trace(str(path))
+
+    def parts(self, path: Path) -> Dict[str, float]:
+        with gzip.open(path) as file:
+            found: Dict[str, float] = importlib.import_module(TRACE_PARTS).read_parts(
+                file, trace.TRACED_STEPS, waits="data"
+            )
+        return found
 
 
 def nvtx() -> profiler_ranges.Span:

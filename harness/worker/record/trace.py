@@ -25,6 +25,8 @@ from harness.core.spec import NSYS, RunSpec
 from harness.worker import profiler_ranges
 from harness.worker.adapter import ALIGN_BYTES, Adapter
 
+# The range around all traced steps and the fence that waits for them.
+TRACED_STEPS = "traced steps"
 # A reason is one line of the log and of the report.
 REASON_CHARACTERS = 300
 
@@ -48,6 +50,11 @@ class Profiler(ABC):
     @abstractmethod
     def stop(self, path: Path) -> None:
         """Stop profiling and write Chrome's trace format, gzipped, to `path`."""
+
+    def parts(self, path: Path) -> Dict[str, float]:
+        """Return the seconds of each part of all steps in the trace at `path` (docs/breakdown.md), which lie in the
+        range TRACED_STEPS. For profilers of adapters with `trace_has_parts` only."""
+        raise NotImplementedError
 
 
 class Recorder:
@@ -82,7 +89,8 @@ def take(
     profiler, reason = _start_profiler(spec.framework, folder)
     # Profilers take different times to start; otherwise the first step would include waiting for the slowest.
     _align(adapter)
-    with profiler_ranges.shown(ours.span if profiler is None else _both(profiler.span, ours.span)):
+    shown = ours.span if profiler is None else _both(profiler.span, ours.span)
+    with profiler_ranges.shown(shown), profiler_ranges.span(TRACED_STEPS):
         for _ in range(spec.trace_steps):
             with profiler_ranges.span("step"):
                 step()
@@ -96,8 +104,13 @@ def take(
         written, reason = (file, reason) if failed is None else (None, f"{reason}; {failed}")
         print(f"trace: {reason}", file=sys.stderr, flush=True)
     _remove(folder)
-    name = profiler.name if profiler is not None and reason is None else None
-    log.write("trace", file=written, steps=spec.trace_steps, profiler=name, reason=reason)
+    name, parts = None, None
+    if profiler is not None and reason is None:
+        name = profiler.name
+        if adapter.trace_has_parts:
+            parts, reason = _parts(profiler, attempt_dir / file, spec.trace_steps)
+    seen = {} if parts is None else {"parts": parts}
+    log.write("trace", file=written, steps=spec.trace_steps, profiler=name, reason=reason, **seen)
     # Exit together, as at the end of the loop.
     _align(adapter)
 
@@ -161,6 +174,14 @@ def _try(call: Callable[[], None], what: str) -> Optional[str]:
         return None
     except Exception as error:
         return _reason(what, error)
+
+
+def _parts(profiler: Profiler, path: Path, steps: int) -> Tuple[Optional[Dict[str, float]], Optional[str]]:
+    """Return (seconds of each part per step, None), or (None, why they are not known)."""
+    try:
+        return {name: seconds / steps for name, seconds in profiler.parts(path).items()}, None
+    except Exception as error:
+        return None, _reason("its parts are not known", error)
 
 
 def _reason(what: str, error: Exception) -> str:

@@ -179,6 +179,8 @@ def test_a_trace_is_said_beside_the_parts_and_alone() -> None:
     assert traced_notes([{"profiler": "torch.profiler", "reason": "a step takes 9 s"}]) == [
         "no trace: a step takes 9 s"
     ]
+    without = {"profiler": "torch.profiler", "reason": "its parts are not known: it is torn", "file": "trace.json.gz"}
+    assert traced_notes([without]) == ["trace: its parts are not known: it is torn"]
     assert traced_notes([]) == []
     assert traced_exposed([trace(0.01), {"parts": None}]) == [0.03]
 

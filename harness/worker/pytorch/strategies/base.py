@@ -58,6 +58,8 @@ class Strategy(ABC):
     separable = True
     # A step can run with everything but the other ranks (`exchange_with_peers`).
     has_one_rank_step = False
+    # PyTorch's profiler sees all messages of a step, and each step has the same.
+    trace_has_parts = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         self.spec, self.device = spec, device
@@ -167,6 +169,7 @@ class Plain(Strategy):
     """One rank without any wrapper, as in a plain PyTorch script."""
 
     world_size, communication = 1, "none"
+    trace_has_parts = True
 
     def wrap(self, network: nn.Module) -> nn.Module:
         return network
@@ -193,6 +196,8 @@ def carrier(device: str, shared_gpus: bool) -> Tuple[str, str]:
 
 class Collectives(Strategy):
     """Ranks joined by torch.distributed: NCCL on GPUs, gloo on CPUs and for ranks that share a GPU."""
+
+    trace_has_parts = True
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous, device: torch.device) -> None:
         super().__init__(spec, site, rendezvous, device)

@@ -41,6 +41,8 @@ class Hierarchical(Allreduce):
         )
         self.relay = Streams(self.steps, device) if device.type == "cuda" else Threads(self.steps)
         self.communication += f", {len(nodes)} x {per_node}"
+        # Of the host, the profiler sees the thread that trains only.
+        self.trace_has_parts = device.type == "cuda"
 
     def reduction(self) -> Optional[Reduction]:
         return self._mean

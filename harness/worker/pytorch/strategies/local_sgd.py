@@ -18,6 +18,7 @@ class LocalSgd(Collectives):
 
     def wrap(self, network: nn.Module) -> nn.Module:
         self.weights = list(network.parameters())
+        self.trace_has_parts = self.spec.strategy_options["sync_every"] == 1
         return network
 
     def sync_gradients(self, synchronise: bool) -> ContextManager[Any]:
