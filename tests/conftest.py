@@ -100,7 +100,8 @@ def cli(tmp_path: Path) -> Cli:
     def run(module: str, *arguments: str, env: dict[str, str] | None = None, **keywords: Any) -> Any:
         environ = {**(os.environ if env is None else env), "PYTHONPATH": str(PROJECT)}
         timeout = keywords.pop("timeout", 500)
-        if env is None and not keywords and module in forked_commands.FORKED:
+        followed = env is None or forked_commands.follows(environ)
+        if followed and not keywords and module in forked_commands.FORKED:
             return forked_commands.run(module, arguments, tmp_path, environ, timeout)
         return subprocess.run(
             [sys.executable, "-m", module, *arguments],

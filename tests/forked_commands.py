@@ -15,11 +15,25 @@ from project import PROJECT
 # `python -m` these, and what they import.
 FORKED = ("harness", "harness.status", "harness.cancel", "harness.doctor", "analysis")
 IMPORTED = (
-    *("harness.cli.run", "harness.cli.status", "harness.cli.cancel", "harness.doctor.command"),
-    *("analysis.commands.report", "analysis.report.print.figures", "analysis.report.html.render"),
+    *("harness.cli.main", "harness.cli.run", "harness.cli.console", "harness.cli.status", "harness.cli.cancel"),
+    *("harness.config.composition.sweep", "harness.config.capabilities", "harness.plan.request", "harness.study.study"),
+    *("harness.plan.environments", "harness.plan.machine", "harness.plan.memory", "harness.doctor.command"),
+    *("analysis.commands.report", "analysis.commands.predict", "analysis.commands.suggest"),
+    *("analysis.commands.proposal", "analysis.commands.compare", "analysis.commands.estimate"),
+    *("analysis.report.findings", "analysis.report.series_choice", "analysis.report.terminal.summary"),
+    *("analysis.report.print.figures", "analysis.report.html.render", "analysis.tables.points"),
 )
 # What libraries read while they are imported does not follow the variables of a test.
 _ENVIRON = dict(os.environ)
+# These, nothing reads while it is imported; and Slurm's.
+_FOLLOWED = ("COLUMNS", "PATH", "PYTHONPATH")
+
+
+def follows(environ: dict[str, str]) -> bool:
+    """Return whether a forked process sees these variables as one that is started with them."""
+    changed = {name for name in (*environ, *_ENVIRON) if environ.get(name) != _ENVIRON.get(name)}
+    ours = ("PYTEST_CURRENT_TEST", *_FOLLOWED)
+    return all(name in ours or name.startswith(("SLURM_", "SBATCH_")) for name in changed)
 
 
 def run(

@@ -74,7 +74,7 @@ def test_combinations_train_on_real_images_and_do_the_same_work(
 @pytest.mark.parametrize(
     "frameworks",
     # PyTorch's are in test_evaluations.py.
-    ["tensorflow", pytest.param("pytorch,keras,mxnet,jax", marks=pytest.mark.whole)],
+    ["mxnet", pytest.param("pytorch,tensorflow,keras,jax", marks=pytest.mark.whole)],
 )
 def test_evaluations_in_the_middle_change_the_training_of_no_framework(
     cli: Cli, tmp_path: Path, frameworks: str

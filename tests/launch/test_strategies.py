@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SYNCHRONOUS = ("allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor")
 # The others' steps are tested in tests/worker/pytorch.
-SELECTION = ("allreduce", "zero1", "fsdp", "pipeline")
+SELECTION = ("allreduce", "fsdp")
 NEVER_ALONE = ("fsdp", "pipeline", "tensor")  # their ranks cannot take a step without each other
 SHORT = ("model=cnn_small", "dataset=synthetic", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
 
@@ -69,11 +69,18 @@ def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: 
     assert verdicts == dict.fromkeys(set(synchronous) - {"allreduce"}, compared)
 
 
-def test_whitening_layer_is_equal_for_every_transport(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "tolerance"),
+    # BatchNorm normalises a pipeline's microbatches separately.
+    [(("allreduce", "horovod"), 1e-4), pytest.param(("allreduce", "pipeline"), 0.2, marks=pytest.mark.whole)],
+)
+def test_whitening_layer_is_equal_for_every_transport(
+    cli: Cli, tmp_path: Path, chosen: tuple[str, ...], tolerance: float
+) -> None:
     """Over gloo, on a single rank, and through Horovod, which requires contiguous tensors: the first gradient is the
     same, and all are evaluated in six views."""
     network = ("model=airbench94", "measure.evaluate_views=6", "measure.evaluate_samples=32", "optimizer.lr=0.01")
-    strategies = [name for name in ("allreduce", "pipeline", "horovod") if trains_on_cpus(name)]
+    strategies = [name for name in chosen if trains_on_cpus(name)]
     asked = ("-m", f"strategy={','.join(strategies)}", "gpus=2", *SHORT[1:], *network, "measure.probe_steps=0")
     done = cli("harness", *asked, timeout=500)
     assert f"{len(strategies)} completed, 0 failed" in done.stdout, done.stdout + done.stderr
@@ -82,8 +89,7 @@ def test_whitening_layer_is_equal_for_every_transport(cli: Cli, tmp_path: Path) 
         [evaluation] = logged(run_dir, "eval")
         assert (evaluation["views"], evaluation["samples"]) == (6, 32)
         sums += [event["magnitude"] for event in logged(run_dir, "gradients")]
-    # Not exactly equal, since BatchNorm normalises a pipeline's microbatches separately.
-    assert sums == pytest.approx([sums[0]] * len(strategies), rel=0.2)
+    assert sums == pytest.approx([sums[0]] * len(sums), rel=tolerance)
     report = cli("analysis", "results/scaling", "--only", "csv")
     assert report.returncode == 0, report.stdout + report.stderr
     with open(study_dir(tmp_path) / "scaling.csv", encoding="utf-8") as file:
