@@ -25,15 +25,14 @@ IMPORTED = (
 )
 # What libraries read while they are imported does not follow the variables of a test.
 _ENVIRON = dict(os.environ)
-# These, nothing reads while it is imported; and Slurm's.
-_FOLLOWED = ("COLUMNS", "PATH", "PYTHONPATH")
+# Nothing reads these while it is imported.
+_FOLLOWED = ("COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "PYTHONPATH", "SBATCH_", "SLURM_")
 
 
 def follows(environ: dict[str, str]) -> bool:
     """Return whether a forked process sees these variables as one that is started with them."""
-    changed = {name for name in (*environ, *_ENVIRON) if environ.get(name) != _ENVIRON.get(name)}
-    ours = ("PYTEST_CURRENT_TEST", *_FOLLOWED)
-    return all(name in ours or name.startswith(("SLURM_", "SBATCH_")) for name in changed)
+    changed = dict(environ.items() ^ _ENVIRON.items())
+    return all(name.startswith(_FOLLOWED) for name in changed)
 
 
 def run(

@@ -162,20 +162,25 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
 
 
 def _without_framework(plan: Plan) -> list[str]:
-    """Sentences on environments without their framework. Containers, and what jobs load first, the runs check."""
+    """Sentences on environments without their framework, or what a strategy needs besides it. Containers, and what jobs
+    load first, the runs check."""
+    from harness.core.strategies import info
     from harness.plan import environments
 
-    asked = dict.fromkeys(
-        (request.site.python, request.spec.framework)
+    runs = [
+        request
         for request in plan.to_launch
         if request.spec.workload is None
         and not request.site.container
         and not (request.resources.modules or request.resources.setup)
         and os.path.isfile(request.site.python)
-    )
-    return [
-        f"runs of framework '{framework}' will fail: {python} has no package {' and no '.join(absent)}; install it "
-        "there, or set framework.environment to an interpreter with it"
-        for python, framework in asked
-        if (absent := environments.absent_packages(python, framework))
     ]
+    notes = []
+    for request in runs:
+        spec, python = request.spec, request.site.python
+        carrier = info(spec.strategy).package
+        if absent := environments.absent_packages(python, spec.framework, carrier):
+            which = f"framework '{spec.framework}'" + (f" with strategy={spec.strategy}" if carrier else "")
+            lacking = f"{python} has no package {' and no '.join(absent)}"
+            notes.append(f"runs of {which} will fail: {lacking}; {environments.completion(spec.environment)}")
+    return list(dict.fromkeys(notes))

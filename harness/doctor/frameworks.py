@@ -207,9 +207,7 @@ def _framework(framework: Framework, config: Config, load: bool = True) -> Check
             return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
         answer = ask(framework.name, [str(python)], config.cluster.env)
     except Silent as silent:
-        builder = gpu_types.builder(framework.environment)
-        how = f"rebuild it: `{builder}`" if builder else "install it there"
-        advice = f"{how}, or set framework.environment to an interpreter with it"
+        advice = environments.completion(framework.environment)
         if only_in_jobs(config.cluster):
             advice = f"jobs load cluster.modules and cluster.setup first: --probe checks there; otherwise {advice}"
             return Check("frameworks", framework.name, NOTE, str(silent), advice)

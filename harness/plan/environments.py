@@ -89,15 +89,23 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
 
 
 @functools.lru_cache
-def absent_packages(python: str, framework: str) -> tuple[str, ...]:
-    """Return the packages of the framework that the interpreter lacks; none if it does not answer."""
-    asked = ["numpy", *([PACKAGES[framework]] if framework in PACKAGES else [])]
+def absent_packages(python: str, framework: str, carrier: str | None = None) -> tuple[str, ...]:
+    """Return what the interpreter lacks of the framework's packages and `carrier`, which a strategy needs besides them
+    (`StrategyInfo.package`); nothing if it does not answer."""
+    asked = ["numpy", *filter(None, (PACKAGES.get(framework), carrier))]
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
     try:
         done = subprocess.run([python, "-c", QUESTION, *asked], capture_output=True, text=True, env=env, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.split()) if done.returncode == 0 else ()
+
+
+def completion(environment: str) -> str:
+    """Return what to do about an environment that lacks a package."""
+    builder = gpu_types.builder(environment)
+    how = f"rebuild it: `{builder}`" if builder else "install it there"
+    return f"{how}, or set framework.environment to an interpreter with it"
 
 
 def _built(project: Path) -> Path:

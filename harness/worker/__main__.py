@@ -26,7 +26,7 @@ from harness.core.spec import CHROME, NSYS, read_run
 from harness.core.system import disk
 from harness.worker import checkpoint, loop, profiler_ranges
 from harness.worker.checks import step_check, verify
-from harness.worker.checks.capability import GpuError, PackageError, VersionError, check_package
+from harness.worker.checks.capability import GpuError, VersionError
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 from harness.worker.distributed import gpu_sharing
@@ -44,7 +44,6 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     spec, site = read_run(run_dir)
     rendezvous = with_token(from_environment(os.environ), attempt_dir)
-    check_package(spec.strategy, spec.environment)
     log = EventWriter(attempt_dir / run_files.events(rendezvous.rank), rendezvous.rank)
     if spec.verify and rendezvous.rank == 0:
         verify.run(run_dir, attempt_dir)
@@ -133,7 +132,7 @@ def exit_code() -> int:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
     except (
         *(DataError, gpu_sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError),
-        *(PackageError, step_check.StepError),
+        step_check.StepError,
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

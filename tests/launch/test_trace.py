@@ -21,7 +21,7 @@ SHORT = ("cluster=local", *SMALL, "model=cnn_small")
 STEPS = 2
 TRACED = (*SHORT, "trace=true", f"trace_steps={STEPS}")
 # Their messages are PyTorch's own, and all of one step are in its trace on a CPU.
-SEEN = ("fsdp", "zero1", "hybrid", "pipeline", "tensor")
+SEEN = ("allreduce", "fsdp", "zero1", "hybrid", "pipeline", "tensor")
 OF_EVERY_STEP = ("step", "data", "to_device", "train")
 # A fake nsys: runs the given command and passes on its exit code and output. The report is not a real one.
 NSYS = """#!/bin/sh
@@ -108,27 +108,41 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
 
 
 @pytest.mark.parametrize(
-    "strategies",
+    "asked",
     [
-        "fsdp,hierarchical",
-        pytest.param(
-            "zero1,hybrid,pipeline,tensor,local_sgd,ps_sync,ps_async,ssp,horovod,mpi", marks=pytest.mark.whole
+        ("strategy=fsdp,hierarchical",),
+        ("strategy=allreduce", "strategy.options.overlap=false"),
+        *(
+            pytest.param(asked, marks=pytest.mark.whole)
+            for asked in (
+                ("strategy=zero1,hybrid,pipeline,tensor,local_sgd,ps_sync,ps_async,ps_mixed,ssp,horovod,mpi",),
+                ("strategy=allreduce", "strategy.options.compress=fp16,bf16,powersgd"),
+                ("strategy=allreduce", "strategy.options.compress=powersgd", "strategy.options.overlap=false"),
+                ("strategy=allreduce", "strategy.options.static_graph=true"),
+                ("strategy=allreduce", "framework.options.compile=true"),
+                ("strategy=local_sgd", "strategy.options.sync_every=1"),
+            )
         ),
     ],
+    ids=" ".join,
 )
 def test_parts_are_told_of_traces_that_show_all_messages(
-    torch_python: Path, cli: Cli, tmp_path: Path, strategies: str
+    torch_python: Path, cli: Cli, tmp_path: Path, asked: tuple[str, ...]
 ) -> None:
     """gloo's messages from other threads, averages every eighth step, sockets of servers and MPI are not all seen."""
-    done = cli("harness", "-m", "gpus=2", *TRACED, f"strategy={strategies}")
+    done = cli("harness", "-m", "gpus=2", *TRACED, *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     for run_dir in run_dirs(tmp_path):
-        strategy = read_json(run_dir / "spec.json")["spec"]["strategy"]
+        spec = read_json(run_dir / "spec.json")["spec"]
+        strategy, options = spec["strategy"], spec["strategy_options"]
         for rank in (0, 1):
             [event] = logged(run_dir, "trace", rank=rank)
             validate(event, "events")
-            assert (event["reason"], "parts" in event) == (None, strategy in SEEN), strategy
+            seen = strategy in SEEN or options.get("sync_every") == 1
+            assert (event["reason"], "parts" in event) == (None, seen), strategy
             assert ranges(run_dir / "attempt-1" / event["file"])[0]["step"] == STEPS
+            if strategy == "tensor" or options.get("overlap") is False:  # nothing hides their messages
+                assert event["parts"]["exposed_communication"] > 0.9 * event["parts"]["communication"] > 0
 
 
 def test_every_other_framework_traces_by_its_own_profiler(environments: None, cli: Cli, tmp_path: Path) -> None:

@@ -78,6 +78,26 @@ def test_parts_are_those_of_the_times(trace_parts: Any, events: list[Event], mil
     assert parts(trace_parts.parts_of(shuffled, "steps")) == milliseconds
 
 
+def test_an_operator_that_waits_for_its_message_does_not_compute(trace_parts: Any) -> None:
+    """As those of tensor parallelism, and of buckets that are sent after backward."""
+    sender = event("_Summed", 26, 50, "cpu_op")
+    parts_of_it = [event("aten::div_", 27, 29, "cpu_op"), event("c10d::allreduce_", 29, 30, "cpu_op")]
+    message = event("gloo:all_reduce", 29, 48, "user_annotation", WORKER)
+    after = event("aten::add_", 48, 49, "cpu_op")
+    found = trace_parts.parts_of([MARK, sender, *parts_of_it, message, after], "steps")
+    # 26 to 29 and 48 to 50 compute, whether in an operator of its own or not; 29 to 48 is waited for.
+    assert found["compute"] == pytest.approx(0.005)
+    assert found["exposed_communication"] == found["communication"] == pytest.approx(0.019)
+    # What it does before it sends hides an earlier message, as does an operator that it calls afterwards.
+    earlier = event("gloo:all_reduce", 20, 48, "user_annotation", WORKER)
+    between = event("aten::bmm", 35, 39, "cpu_op")
+    found = trace_parts.parts_of([MARK, sender, *parts_of_it, between, earlier, after], "steps")
+    assert found["exposed_communication"] == pytest.approx(0.028 - 0.003 - 0.004)
+    # One that sends nothing computes all the time, and hides messages.
+    found = trace_parts.parts_of([MARK, sender, parts_of_it[0], message, after], "steps")
+    assert (found["compute"], found["exposed_communication"]) == (pytest.approx(0.024), 0)
+
+
 def test_waiting_is_known_by_the_name_of_its_range(trace_parts: Any) -> None:
     renamed = [{**each, "name": "data"} if each is LOADER else each for each in CPU]
     assert trace_parts.parts_of(renamed, "steps")["data_wait"] == 0
@@ -86,10 +106,11 @@ def test_waiting_is_known_by_the_name_of_its_range(trace_parts: Any) -> None:
 
 def test_a_large_trace_is_refused_and_a_damaged_name_is_not(trace_parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     content = json.dumps({"traceEvents": CPU}).encode().replace(b"aten::stack", b"aten::\xff")
-    assert trace_parts.read_parts(io.BytesIO(content), "steps") == trace_parts.parts_of(CPU, "steps")
+    per_step = {name: seconds / 2 for name, seconds in trace_parts.parts_of(CPU, "steps").items()}
+    assert trace_parts.read_parts(io.BytesIO(content), "steps", 2) == per_step
     monkeypatch.setattr(trace_parts, "MOST_BYTES", len(content) - 1)
     with pytest.raises(ValueError, match="the trace has more than 0 MiB"):
-        trace_parts.read_parts(io.BytesIO(content), "steps")
+        trace_parts.read_parts(io.BytesIO(content), "steps", 2)
 
 
 def test_without_a_range_the_kernels_are_the_window(trace_parts: Any) -> None:

@@ -2,12 +2,14 @@
 
 With kernels of a GPU, as Holistic Trace Analysis defines it (`get_temporal_breakdown`, `get_comm_comp_overlap`):
 computation is the time in which a kernel computes; communication counts where none computes; idle is what no kernel and
-no copy fills. Without kernels, the same of operators on the thread that trains, and of gloo's messages.
+no copy fills. Without kernels, the same of operators on the thread that trains, and of gloo's messages. An
+operator that has sent one waits while messages are on their way, unless it calls an operator that does not.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -22,12 +24,13 @@ MICROSECOND = 1e-6
 MOST_BYTES = 400 * 2**20
 
 
-def read_parts(file: BinaryIO, marker: str, waits: str = LOADER) -> dict[str, float]:
-    """Return `parts_of` a trace's file, not compressed. Raises ValueError also for one above MOST_BYTES."""
+def read_parts(file: BinaryIO, marker: str, steps: int, waits: str = LOADER) -> dict[str, float]:
+    """Return `parts_of` a trace's file, not compressed, per step. Raises ValueError also for one above MOST_BYTES."""
     content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ValueError(f"the trace has more than {MOST_BYTES >> 20} MiB")
-    return parts_of(json.loads(content.decode("utf-8", "replace"))["traceEvents"], marker, waits)
+    seconds = parts_of(json.loads(content.decode("utf-8", "replace"))["traceEvents"], marker, waits)
+    return {name: value / steps for name, value in seconds.items()}
 
 
 def parts_of(events: Iterable[Mapping[str, Any]], marker: str | None = None, waits: str = LOADER) -> dict[str, float]:
@@ -76,7 +79,11 @@ def _of_operators(
     own = [event for event in spans if event.get("cat") == "cpu_op" and _thread(event) == thread]
     messages = within(union(_times(event for event in spans if _name(event).startswith(COMMUNICATION))), window)
     calls = union(_times(event for event in own if _name(event).startswith(COMMUNICATION)))
-    compute = minus(minus(within(union(_times(own)), window), calls), waits)
+    operators = _times(event for event in own if not _name(event).startswith(COMMUNICATION))
+    senders = [each for each in operators if _sent(each, calls) is not None]
+    waiting = within(union((_sent(each, calls), each[1]) for each in senders), messages)
+    waiting = minus(waiting, union(set(operators).difference(senders)))
+    compute = minus(minus(minus(within(union(_times(own)), window), calls), waiting), waits)
     exposed = minus(minus(messages, compute), waits)
     rest = minus(window, union([*compute, *exposed, *waits]))
     return _seconds(window, compute, exposed, messages, [], waits, rest)
@@ -85,6 +92,12 @@ def _of_operators(
 def _seconds(*spans: list[Any]) -> dict[str, float]:
     names = ("window", "compute", "exposed_communication", "communication", "copies", "data_wait", "idle")
     return {name: round(total(each) * MICROSECOND, 9) for name, each in zip(names, spans)}
+
+
+def _sent(span: Any, calls: list[Any]) -> float | None:
+    """Return the end of the first of `calls`, as of `union`, that lies within the span; None if none does."""
+    first = bisect_left(calls, (span[0], 0.0))
+    return calls[first][1] if first < len(calls) and calls[first][1] <= span[1] else None
 
 
 def _kind(name: str) -> str:

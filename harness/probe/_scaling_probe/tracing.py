@@ -59,11 +59,10 @@ def traced(recorder: Recorder, steps: int, step_seconds: float, limit: float) ->
         return
     settings = recorder.settings
     try:
-        file, seconds = trace.read(os.path.dirname(settings.events), settings.rank)
+        file, parts = trace.read(os.path.dirname(settings.events), settings.rank, steps)
     except Exception as error:
         _log(recorder, f"no trace could be read: {type(error).__name__}: {error}"[:300])
         return
-    parts = {name: value / steps for name, value in seconds.items()}
     recorder.log.write("trace", file=file, steps=steps, profiler=PROFILER_NAME, reason=None, parts=parts)
 
 
@@ -84,20 +83,20 @@ class _Trace:
     def stop(self) -> None:
         self._do(self._profiler.stop)
 
-    def read(self, folder: str, rank: int) -> tuple[str | None, dict[str, float]]:
-        """Return the file, if it is kept, and the seconds of each part. That of the first rank is kept."""
+    def read(self, folder: str, rank: int, steps: int) -> tuple[str | None, dict[str, float]]:
+        """Return the file, if it is kept, and the seconds of each part per step. That of the first rank is kept."""
         if self._error is not None:
             raise self._error
         path = os.path.join(folder, f"trace.rank{rank}.json")
         try:
             self._profiler.export_chrome_trace(path)
             with open(path, "rb") as file:
-                seconds = read_parts(file, MARKER)
+                parts = read_parts(file, MARKER, steps)
             if rank > 0:
-                return None, seconds
+                return None, parts
             with open(path, "rb") as trace, gzip.open(f"{path}.gz", "wb", compresslevel=3) as packed:
                 shutil.copyfileobj(trace, packed)
-            return os.path.basename(f"{path}.gz"), seconds
+            return os.path.basename(f"{path}.gz"), parts
         finally:
             if os.path.exists(path):
                 os.remove(path)

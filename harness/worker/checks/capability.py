@@ -1,13 +1,11 @@
-"""Check at the start that this rank's environment and GPU can do what the run requests."""
+"""Check at the start that this rank's GPU can do what the run requests."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from typing import Optional
 
-from harness.core import gpu_types, strategies
+from harness.core import gpu_types
 from harness.core.gpu_types import AMPERE, Build, Capability
 from harness.worker.record import capture, nvml
 
@@ -18,20 +16,6 @@ class GpuError(RuntimeError):
 
 class VersionError(RuntimeError):
     """The framework's version lacks what the run requests; the message is for the user."""
-
-
-class PackageError(RuntimeError):
-    """The environment lacks a package that the strategy needs; the message is for the user."""
-
-
-def check_package(strategy: str, environment: str) -> None:
-    """Raise PackageError if the strategy needs a package that is not installed here. environment: its configuration."""
-    package = strategies.info(strategy).package
-    if package is None or importlib.util.find_spec(package) is not None:
-        return
-    builder = gpu_types.builder(environment)
-    how = f"`{builder}` builds the environment with it" if builder else f"install {package} there"
-    raise PackageError(f"strategy={strategy} needs the package {package}, which {sys.prefix} does not have; {how}")
 
 
 def check(build: Build, environment: str, precision: str, gpu: str, capability: Optional[Capability]) -> None:

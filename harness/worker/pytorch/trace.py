@@ -35,10 +35,10 @@ class Profiler(trace.Profiler):
         self.profile.stop()
         self.profile.export_chrome_trace(str(path))
 
-    def parts(self, path: Path) -> Dict[str, float]:
+    def parts(self, path: Path, steps: int) -> Dict[str, float]:
         with gzip.open(path) as file:
             found: Dict[str, float] = importlib.import_module(TRACE_PARTS).read_parts(
-                file, trace.TRACED_STEPS, waits="data"
+                file, trace.TRACED_STEPS, steps, waits="data"
             )
         return found
 

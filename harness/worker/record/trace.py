@@ -51,9 +51,9 @@ class Profiler(ABC):
     def stop(self, path: Path) -> None:
         """Stop profiling and write Chrome's trace format, gzipped, to `path`."""
 
-    def parts(self, path: Path) -> Dict[str, float]:
-        """Return the seconds of each part of all steps in the trace at `path` (docs/breakdown.md), which lie in the
-        range TRACED_STEPS. For profilers of adapters with `trace_has_parts` only."""
+    def parts(self, path: Path, steps: int) -> Dict[str, float]:
+        """Return the seconds per step of each part (docs/breakdown.md) of so many steps, which lie in the range
+        TRACED_STEPS of the trace at `path`. For profilers of adapters with `trace_has_parts` only."""
         raise NotImplementedError
 
 
@@ -104,12 +104,13 @@ def take(
         written, reason = (file, reason) if failed is None else (None, f"{reason}; {failed}")
         print(f"trace: {reason}", file=sys.stderr, flush=True)
     _remove(folder)
-    name, parts = None, None
+    name: Optional[str] = None
+    seen: Dict[str, Any] = {}
     if profiler is not None and reason is None:
         name = profiler.name
         if adapter.trace_has_parts:
-            parts, reason = _parts(profiler, attempt_dir / file, spec.trace_steps)
-    seen = {} if parts is None else {"parts": parts}
+            path, steps = attempt_dir / file, spec.trace_steps
+            reason = _try(lambda: seen.update(parts=profiler.parts(path, steps)), "its parts are not known")
     log.write("trace", file=written, steps=spec.trace_steps, profiler=name, reason=reason, **seen)
     # Exit together, as at the end of the loop.
     _align(adapter)
@@ -174,14 +175,6 @@ def _try(call: Callable[[], None], what: str) -> Optional[str]:
         return None
     except Exception as error:
         return _reason(what, error)
-
-
-def _parts(profiler: Profiler, path: Path, steps: int) -> Tuple[Optional[Dict[str, float]], Optional[str]]:
-    """Return (seconds of each part per step, None), or (None, why they are not known)."""
-    try:
-        return {name: seconds / steps for name, seconds in profiler.parts(path).items()}, None
-    except Exception as error:
-        return None, _reason("its parts are not known", error)
 
 
 def _reason(what: str, error: Exception) -> str:

@@ -137,7 +137,12 @@ def test_a_run_in_a_conda_environment(cli: Cli, tmp_path: Path, torch_python: Pa
 def test_an_environment_without_the_framework_is_named_in_the_plan(cli: Cli, tmp_path: Path) -> None:
     python = venv(tmp_path / "bare") / "bin" / "python"
     asked = ("gpus=1", "cluster=local", "cluster.device=cpu", "dataset=synthetic", f"results={tmp_path}")
-    done = cli("harness", *asked, f"framework.environment={python.parent.parent}", "plan_only=true")
+    asked = ("-m", *asked, f"framework.environment={python.parent.parent}", "plan_only=true")
+    done = cli("harness", *asked, "strategy=allreduce,zero1,horovod,mpi")
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
-    assert f"runs of framework 'pytorch' will fail: {python} has no package numpy and no torch; install it" in said
+    lacking = f"will fail: {python} has no package numpy and no torch"
+    assert said.count(f"{lacking}; install it there, or set framework.environment") == 1
+    assert f"runs of framework 'pytorch' {lacking}; install it" in said
+    assert f"runs of framework 'pytorch' with strategy=horovod {lacking} and no horovod; install it" in said
+    assert f"runs of framework 'pytorch' with strategy=mpi {lacking} and no mpi4py; install it" in said

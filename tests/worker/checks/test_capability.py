@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +57,6 @@ def test_a_rank_on_a_gpu_that_the_build_has_no_kernels_for_ends_with_both_named(
     assert why in said
     assert said.endswith(f"`GPU=v100 sbatch/env/{ENVIRONMENTS[framework]}.sh`")
     assert "\n" not in said
-
-
-@pytest.mark.parametrize(
-    ("environment", "advice"),
-    [("pytorch", "`sbatch/env/pytorch.sh` builds the environment with it"), ("/opt/ours", "install horovod there")],
-)
-def test_a_strategy_whose_package_is_not_installed_is_refused(environment: str, advice: str) -> None:
-    """The login node's environment has no Horovod."""
-    capability.check_package("allreduce", environment)
-    with pytest.raises(capability.PackageError) as refused:
-        capability.check_package("horovod", environment)
-    assert str(refused.value) == (
-        f"strategy=horovod needs the package horovod, which {sys.prefix} does not have; {advice}"
-    )
 
 
 def test_mxnet_has_no_build_for_gpus_after_ampere() -> None:
