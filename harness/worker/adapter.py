@@ -30,10 +30,12 @@ class Adapter(ABC):
 
     separable: a step can run without its communication. compiles: `step_without_sync` is a separate program, compiled
     on its first call. has_one_rank_step: a step can run with everything but the other ranks. trace_has_parts:
-    the framework's profiler sees all messages of a step, and each step has the same.
+    the framework's profiler sees all messages of a step, and each step has the same. wants_gradients: `gradients` may
+    be called after the next steps, too; set it to False where it is not, since a step may do more for it.
     """
 
     separable, compiles, has_one_rank_step, trace_has_parts = True, False, False, False
+    wants_gradients = True
 
     def __init__(self, batches: Pipeline) -> None:
         self.batches = batches

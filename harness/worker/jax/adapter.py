@@ -19,7 +19,7 @@ from harness.worker.adapter import OPERAND_SEEDS
 from harness.worker.checks import capability
 from harness.worker.data.batches import Pipeline
 from harness.worker.jax import parameter_servers, scaling, strategies
-from harness.worker.jax.strategies import Batch, State, Strategy
+from harness.worker.jax.strategies import Batch, Rates, State, Strategy
 from harness.worker.record import capture
 from models import catalog
 from models import jax as networks
@@ -83,8 +83,11 @@ class Adapter(data_parallel.Adapter):
         self._set_state(State(params, [np.zeros_like(array) for array in params], statistics, scaling.fresh(spec)))
         self.run_step = self.strategy.step(self._gradient, self._update)
         self.evaluate = jax.jit(self._evaluate)
-        self._rate: Tuple[Any, Any] = (None, None)
+        # The learning rate, and it as the step takes it.
+        self._rates: Tuple[Any, Any] = (None, None)
         self.last_gradients: Any = None
+        # If the step does not return its gradients: what it took, as arguments of `_gradients_again`.
+        self._taken: Any = None
         self.last_loss: Any = None
 
     def facts(self) -> Dict[str, Any]:
@@ -112,12 +115,17 @@ class Adapter(data_parallel.Adapter):
         return batch
 
     def train(self, batch: Batch, synchronise: bool) -> None:
+        self._taken = None
+        if self.wants_gradients:  # copied, since the step takes the state's memory
+            self._taken = jax.tree.map(np.array, self.strategy.local(self.state)), batch, synchronise
         self.state, self.last_gradients, self.last_loss = self.run_step(
-            self.state, batch, self._learning_rate(), synchronise
+            self.state, batch, self._current_rates(), synchronise
         )
         self.steps, self.synchronised = self.steps + 1, synchronise
 
     def gradients(self) -> List[np.ndarray]:
+        if self.last_gradients is None:
+            return networks.from_layout(self._gradients_again(*self._taken))
         gradients = self.strategy.gradients(self.last_gradients, [array.shape for array in self.state.params])
         return networks.from_layout(self.strategy.means(gradients) if self.synchronised else gradients)
 
@@ -200,17 +208,35 @@ class Adapter(data_parallel.Adapter):
     def loss(self) -> float:
         return float(np.asarray(self.strategy.local(self.last_loss))[0])
 
-    def _learning_rate(self) -> Any:
-        """The step's learning rate on the device, copied there only when it changes."""
+    def _current_rates(self) -> Rates:
+        """The step's rates, copied to the device only when they change."""
         value = self.spec.optimizer.learning_rate(self.spec.global_batch, self.steps)
-        if value != self._rate[0]:
-            self._rate = value, self.strategy.place(np.float32(value), own=False)
-        return self._rate[1]
+        if value != self._rates[0]:
+            self._rates = value, self._placed_rates(value, self.spec.optimizer.weight_decay)
+        rates: Rates = self._rates[1]
+        return rates
+
+    def _placed_rates(self, *rates: float) -> Rates:
+        placed: Rates = self.strategy.place(Rates(*map(np.float32, rates)), own=False)
+        return placed
+
+    def _gradients_again(self, state: State, batch: Batch, synchronise: bool) -> List[np.ndarray]:
+        """Compute a step's gradients once more, by the same program: without weight decay, they are what a velocity of
+        zero becomes. NaN if one is not finite, as such steps are skipped."""
+        fresh = state._replace(velocity=[np.zeros_like(array) for array in state.velocity])
+        after, _, _ = self.run_step(self._placed(fresh), batch, self._placed_rates(0.0, 0.0), synchronise)
+        gradients = [np.array(array) for array in self.strategy.local(after.velocity)]
+        if scaling.skipped(state.scaling, self.strategy.local(after.scaling)):
+            return [np.full_like(gradient, np.nan) for gradient in gradients]
+        return gradients
 
     def _set_state(self, state: State) -> None:
+        self.state = self._placed(state)
+
+    def _placed(self, state: State) -> State:
         place = self.strategy.place
         params, velocity, known = place((state.params, state.velocity, state.scaling), own=False)
-        self.state = State(params, velocity, place(state.statistics, own=True), known)
+        return State(params, velocity, place(state.statistics, own=True), known)
 
     def _gradient(
         self, params: Any, statistics: Any, known: scaling.Scaling, images: Any, labels: Any
@@ -226,14 +252,14 @@ class Adapter(data_parallel.Adapter):
         return scaling.unscaled(gradients, known), new, value[None]
 
     def _update(
-        self, params: Any, velocity: Any, known: scaling.Scaling, gradients: Any, learning_rate: Any
+        self, params: Any, velocity: Any, known: scaling.Scaling, gradients: Any, rates: Rates
     ) -> Tuple[Any, Any, scaling.Scaling]:
         optimizer = self.spec.optimizer
 
         def update(w: Any, v: Any, g: Any) -> Tuple[Any, Any]:
-            g = g + optimizer.weight_decay * w
+            g = g + rates.weight_decay * w
             v = optimizer.momentum * v + g
-            return w - learning_rate * (g + optimizer.momentum * v if optimizer.nesterov else v), v
+            return w - rates.learning_rate * (g + optimizer.momentum * v if optimizer.nesterov else v), v
 
         updated = [update(w, v, g) for w, v, g in zip(params, velocity, gradients)]
         new = [w for w, _ in updated], [v for _, v in updated]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from harness.core.strategies import served_by
-from harness.worker.jax.strategies import Batch, Gradient, State, Step, Strategy, Update
+from harness.worker.jax.strategies import Batch, Gradient, Rates, State, Step, Strategy, Update
 from harness.worker.servers.protocol import FLOAT
 from harness.worker.servers.ranks import ByHostRank
 
@@ -30,13 +30,13 @@ class ParameterServers(ByHostRank, Strategy):
 
         apply = jax.jit(update, donate_argnums=(0, 1, 2))
 
-        def step(state: State, batch: Batch, learning_rate: Any, synchronise: bool) -> Tuple[State, Any, Any]:
+        def step(state: State, batch: Batch, rates: Rates, synchronise: bool) -> Tuple[State, Any, Any]:
             gradients, statistics, loss = backward(state.params, state.statistics, state.scaling, batch)
             if not synchronise:
-                params, velocity, scaling = apply(state.params, state.velocity, state.scaling, gradients, learning_rate)
+                params, velocity, scaling = apply(state.params, state.velocity, state.scaling, gradients, rates)
                 return State(params, velocity, statistics, scaling), gradients, loss
             row = self.ranks.row([np.asarray(array) for array in gradients])
-            self.ranks.push(row, float(learning_rate))
+            self.ranks.push(row, float(rates.learning_rate))
             # The row is not reused: JAX may alias its memory.
             params = self.place(self.ranks.arrays(row), own=False)
             return State(params, state.velocity, statistics, state.scaling), gradients, loss

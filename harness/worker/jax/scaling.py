@@ -35,6 +35,11 @@ def unscaled(gradients: Any, known: Scaling) -> Any:
     return jax.tree.map(lambda gradient: gradient / known.scale, gradients) if known else gradients
 
 
+def skipped(before: Scaling, after: Scaling) -> bool:
+    """Return True if the step between them was skipped, since a gradient was not finite."""
+    return bool(before) and bool(after.scale < before.scale)  # type: ignore[union-attr]
+
+
 def applied(old: Any, new: Any, gradients: Any, known: Scaling) -> Tuple[Any, Scaling]:
     """Return the optimiser's state after a step and the next scale; `old` if a gradient is not finite.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import multiprocessing
 import os
 import signal
+from collections import deque
 from multiprocessing import connection
-from typing import Iterator, List, Optional, Tuple
+from typing import Deque, Iterator, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -27,6 +29,8 @@ Batch = Tuple[torch.Tensor, torch.Tensor]
 
 # Samples copied to the device at once.
 PIECE = 4096
+# Steps whose draws are copied at once: each copy costs host time, which limits small networks.
+STEPS_AHEAD = 16
 PR_SET_PDEATHSIG = 1
 
 
@@ -92,6 +96,8 @@ class DeviceBatches(Pipeline):
     def __init__(self, spec: RunSpec, split: Split, draw: Draw, first_step: int) -> None:
         self._split, self._draw, self._steps = split, draw, draw.steps(first_step)
         self._cuda = spec.cluster.device == "cuda"
+        # Of the next steps, on the device: indices, and rows, columns and flips with augmentation.
+        self._ahead: Deque[Tuple[torch.Tensor, ...]] = deque()
         self._open = True
 
     def start(self) -> None:
@@ -106,16 +112,22 @@ class DeviceBatches(Pipeline):
     def __next__(self) -> Batch:
         if not self._open:
             raise StopIteration
-        indices, bits = next(self._steps)
-        own = self._moved(indices)
+        if not self._ahead:
+            self._draw_ahead()
+        own, *crops = self._ahead.popleft()
         images, labels = self._images[own], self._labels[own]
-        if bits is None:
-            return images, labels
-        crop = (self._draw.crop_pixels, self._draw.crop_reflect)
-        return augmented(images, *crop, *map(self._moved, choices(bits, crop[0]))), labels
+        if crops:
+            images = augmented(images, self._draw.crop_pixels, self._draw.crop_reflect, *crops)
+        return images, labels
 
     def close(self) -> None:
         self._open = False
+
+    def _draw_ahead(self) -> None:
+        drawn = []
+        for indices, bits in itertools.islice(self._steps, STEPS_AHEAD):
+            drawn.append((indices, *(() if bits is None else choices(bits, self._draw.crop_pixels))))
+        self._ahead.extend(zip(*(self._moved(np.stack(arrays)).unbind() for arrays in zip(*drawn))))
 
     def _moved(self, values: np.ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(values)

@@ -25,6 +25,7 @@ from harness.core.spec import RunSpec
 from harness.worker.distributed.exchange import own_port
 from harness.worker.jax import adapter as jax_adapter
 from harness.worker.jax.adapter import Adapter
+from harness.worker.jax.strategies import Rates
 from harness.worker.loss_scale import LossScale
 from models import catalog, initial
 from models import jax as networks
@@ -83,10 +84,11 @@ def step_by_hand() -> float:
 
 def optimizer_without_nesterov() -> List[float]:
     """Return a weight of 1 after one and two steps with gradient 1, velocity 0, rate 0.1, weight decay 0.5."""
-    adapter = _adapter([], optimizer=dataclasses.replace(make_spec().optimizer, momentum=0.9, weight_decay=0.5))
+    adapter = _adapter([], optimizer=dataclasses.replace(make_spec().optimizer, momentum=0.9))
     one = np.ones(1, np.float32)
-    first, velocity, _ = adapter._update([one], [0 * one], (), [one], 0.1)
-    second, _, _ = adapter._update(first, velocity, (), [one], 0.1)
+    rates = Rates(learning_rate=0.1, weight_decay=0.5)
+    first, velocity, _ = adapter._update([one], [0 * one], (), [one], rates)
+    second, _, _ = adapter._update(first, velocity, (), [one], rates)
     return [float(first[0][0]), float(second[0][0])]
 
 
