@@ -73,6 +73,12 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     if why := reason_to_skip(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
+    if (before := ended_before(run_dir, attempt, run_spec)) is not None:
+        print(f"nothing to do: all ranks of attempt {before} ended by themselves", flush=True)
+        if rendezvous.rank == 0:
+            job_id = outcome.read_job(run_files.attempt_dir(run_dir, before)).get("job_id")
+            AttemptFinalizer(run_dir, before, run_spec, site, submission, job_id).finish_exited(warned=False)
+        return
     attempt_dir.mkdir(exist_ok=True)
     make_token(attempt_dir)
     rank_exits.reserve(attempt_dir, rendezvous.rank)
@@ -158,6 +164,18 @@ def reason_to_skip(run_dir: Path, attempt: int, submission: str) -> str | None:
             if theirs is not None and theirs != submission:
                 return f"{other.name} belongs to a later submission"
     return None
+
+
+def ended_before(run_dir: Path, attempt: int, run_spec: RunSpec) -> int | None:
+    """Return the attempt before this one if it has done everything but write its result: its node was lost in between.
+    None if there is still something to do."""
+    earlier = [run_files.attempt_number(other) for other in events.attempt_dirs(run_dir)]
+    before = max((number for number in earlier if number < attempt), default=None)
+    if before is None:
+        return None
+    exits = rank_exits.read(run_files.attempt_dir(run_dir, before))
+    processes = run_spec.processes.world_size + run_spec.server_nodes
+    return before if len(exits) == processes and all(exit_.code == 0 for exit_ in exits) else None
 
 
 class AttemptFinalizer:

@@ -54,6 +54,31 @@ def test_rank_that_hangs_before_installing_handlers_counts_as_stalled(tmp_path: 
     assert result["reason"].startswith("rank 0: no progress for 2 s (heartbeat)")
 
 
+@pytest.mark.parametrize(("code", "done"), [(0, True), (events.LEFT, False), (None, False)])
+def test_what_a_lost_node_had_finished_is_not_run_again(
+    tmp_path: Path, project: Path, code: int | None, done: bool
+) -> None:
+    """The node was lost after its rank had ended and before its supervisor had written the result."""
+    spec.write_run(
+        tmp_path, make_spec(gpus=1, placement=Placement(1, 1)), make_site(python="false", project=str(project))
+    )
+    first = tmp_path / "attempt-1"
+    first.mkdir()
+    outcome.write_job(first, "0123456789", "17")
+    if code is not None:
+        rank_exits.write(first, RankExit(0, code, 10.0))
+    subprocess.run(
+        (sys.executable, "-m", "harness.node.attempt", str(tmp_path), "2", "0123456789"),
+        cwd=project,
+        env={**os.environ, **ONE_RANK},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (tmp_path / "attempt-2").exists() is not done
+    result = read_json(tmp_path / "result.json")
+    assert (result["status"], result["attempt"]) == (("completed", 1) if done else ("failed", 2))
+
+
 STALL = "no progress for 60 s (heartbeat)"
 
 
