@@ -44,6 +44,8 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
     `waterfall_2`, …"""
+    from altair.utils.schemapi import debug_mode
+
     series = series_in_order(findings.points)
     looks = looks_of(findings.points)
     words, of_all = _legend(series, looks)
@@ -59,7 +61,8 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
         for number in range(min(len(chart.heads), MOST_OF_A_CHOICE)):
             spec = figure_spec(chart, paper, number, common, is_narrow and chart.legend_letters > 0)
             found[name if number == 0 else f"{name}_{number + 1}"] = spec
-    return found | each_series(findings.points, findings.losses, looks.own, paper)
+    with debug_mode(False):  # as for the page's charts
+        return found | each_series(findings.points, findings.losses, looks.own, paper)
 
 
 def _legend(series: Sequence[Series], looks: Looks) -> tuple[dict[str, str], list[str]]:

@@ -17,11 +17,12 @@ from paper_studies import add_series
 from PIL import Image
 from seen import words
 from study_builder import StudyBuilder
+from test_charts import validate
 
 from analysis.read.imported import read_imported
 from analysis.read.study import read_study
 from analysis.report.findings import Findings, findings_of
-from analysis.report.print.figures import drawn
+from analysis.report.print.figures import drawn, figure_specs
 from analysis.report.print.paper import Paper
 from analysis.report.print.pdf import pdf_of
 from analysis.report.series_names import names_of
@@ -34,7 +35,7 @@ MODELS = ("resnet20", "resnet44", "resnet56", "resnet110", "vgg16")
 MARGIN = 60  # pixels around a figure in which nothing may be drawn
 
 
-@pytest.fixture(scope="module", params=[1, 8, 40])
+@pytest.fixture(scope="module", params=[1, 8, pytest.param(40, marks=pytest.mark.whole)])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Findings:
     study = StudyBuilder(tmp_path_factory.mktemp("series") / "study")
     every = [(*training, model) for model in MODELS for training in TRAININGS]
@@ -79,6 +80,11 @@ def test_figures_name_every_series_and_cut_no_letter(several: Findings, figures:
     for file, svg in figures.items():
         assert is_white_around(svg), file
         assert "…" not in svg.decode("utf-8"), file
+
+
+def test_figures_follow_the_schema_of_vega_lite(several: Findings) -> None:
+    for spec in figure_specs(several).values():
+        validate(spec)
 
 
 @pytest.mark.parametrize("paper", [Paper(60), Paper(120, 10)])
