@@ -12,6 +12,8 @@ import pytest
 from project import PROJECT
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+# Many trainings: in `make test-matrices`.
+LONG = ("studies.md", "exports.md")
 
 
 def blocks(page: Path) -> list[str]:
@@ -20,11 +22,19 @@ def blocks(page: Path) -> list[str]:
 
 def test_there_are_blocks_to_run() -> None:
     assert sum(len(blocks(page)) for page in PAGES) >= 5
+    assert {page.name for page in PAGES if blocks(page)} > set(LONG)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.whole] if page.name in LONG else [])
+        for page in PAGES
+        if blocks(page)
+    ],
+)
 def test_code_blocks_run(page: Path, tmp_path: Path, torch_python: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = "set -euxo pipefail\n" + "\n".join(blocks(page))

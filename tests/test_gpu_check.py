@@ -26,6 +26,8 @@ from benchmarks.gpu_check.sections import SECTIONS, Section
 # Packages that `python -m harness` needs besides PyTorch's environment, and their dependencies.
 PACKAGES = ("hydra", "omegaconf", "antlr4", "submitit", "yaml", "packaging", "cloudpickle", "typing_extensions.py")
 PACKAGES += ("rich", "markdown_it", "mdurl", "pygments")
+# Of the sections: correctness, a comparison with a loop, and whole runs.
+SOME = ("numerics", "resume", "worker_cifar", "harness")
 
 
 def check(python: Path | str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -47,11 +49,18 @@ def wheels(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_section_runs_in_small_form_on_the_cpu(torch_python: Path, wheels: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "only",
+    [SOME, pytest.param(tuple(section.name for section in SECTIONS), marks=pytest.mark.whole)],
+    ids=["some", "every"],
+)
+def test_sections_run_in_small_form_on_the_cpu(
+    torch_python: Path, wheels: Path, tmp_path: Path, only: tuple[str, ...]
+) -> None:
     out = tmp_path / "gpu.json"
-    done = check(torch_python, "--out", out, "--reduced", "--budget", "1500", "--wheels", wheels)
+    done = check(torch_python, "--out", out, "--reduced", "--budget", "1500", "--wheels", wheels, "--only", *only)
     document = json.loads(out.read_text(encoding="utf-8"))
-    assert sorted(document) == sorted(section.name for section in SECTIONS)
+    assert sorted(document) == sorted({"machine", *only})
     skipped = {"energy": "a GPU", "jax": "no JAX"}
     for name, entry in document.items():
         assert entry["status"] == ("skipped" if name in skipped else "passed"), (name, entry)

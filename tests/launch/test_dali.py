@@ -44,6 +44,7 @@ def test_a_run_that_was_killed_and_went_on_is_bit_for_bit_one_that_never_was(cli
     assert logged(cut, "end", 2)[0]["weights_checksum"] == logged(whole, "end", 1)[0]["weights_checksum"]
 
 
+@pytest.mark.whole
 def test_dali_trains_nearly_like_the_harness_pipeline_and_the_report_says_so(cli: Cli, tmp_path: Path) -> None:
     needs_dali()
     done = cli("harness", "-m", "data.pipeline=harness,dali", "data.workers=1", *SHORT, "measure.probe_rounds=2")

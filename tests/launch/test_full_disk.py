@@ -67,8 +67,9 @@ def rank_1_trains(small: Path) -> bool:
 @pytest.mark.parametrize(
     ("fill", "moment"),
     [
-        (fill_bytes, supervised),
         (fill_files, rank_1_trains),
+        # test_supervisors_on_full_disk.py has this moment without a training.
+        pytest.param(fill_bytes, supervised, marks=pytest.mark.whole),
         pytest.param(fill_bytes, rank_1_trains, marks=pytest.mark.whole),
         pytest.param(fill_files, supervised, marks=pytest.mark.whole),
     ],

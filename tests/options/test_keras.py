@@ -26,7 +26,7 @@ SIDE = check.Side(
 
 
 # `make test-options` trains all strategies, which are TensorFlow's.
-SELECTED = ("allreduce", "horovod")
+SELECTED = ("horovod",)
 
 
 def test_a_selection_trains_what_the_reference_trains() -> None:

@@ -104,7 +104,7 @@ def test_fp16_skips_steps_that_overflow_and_otherwise_is_sgd() -> None:
     assert said["dtypes"] == ["float32"]
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "mpi"])
+@pytest.mark.parametrize("strategy", ["allreduce", pytest.param("mpi", marks=pytest.mark.whole)])
 def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
     said = in_scaling("overflow_of_one_rank", strategy)
     assert not any(said.pop("codes"))
@@ -153,7 +153,7 @@ def test_a_rank_computes_with_as_many_threads_as_it_has_cores(cpus: int) -> None
     assert said["cores"] < 1.15 * cpus
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "mpi"])
+@pytest.mark.parametrize("strategy", ["allreduce", pytest.param("mpi", marks=pytest.mark.whole)])
 def test_ranks_have_the_mean_of_their_gradients(strategy: str) -> None:
     said = in_jax("exchanges", strategy)
     assert not any(said.pop("codes"))

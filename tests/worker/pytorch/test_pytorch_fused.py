@@ -12,6 +12,8 @@ from studies import SMALL, logged, run_dirs
 pytestmark = pytest.mark.torch
 
 
+# test_pytorch_speed.py trains with a first step that is skipped, too.
+@pytest.mark.whole
 def test_fused_sgd_is_unfused_sgd_where_the_loss_scaler_skips_the_first_step() -> None:
     found = in_environment("pytorch", "fused_side", "skipped_first_step")
     for factor, said in found.items():

@@ -101,6 +101,7 @@ def test_a_network_that_is_compiled_wrongly_is_not_trained() -> None:
         )
 
 
+@pytest.mark.whole
 def test_compiled_networks_train_alike_with_a_static_graph_and_in_shards() -> None:
     """Both once ended in a traceback of the check of compiled gradients, or of inductor."""
     found = in_environment("pytorch", "compile_side", "compiled_strategies")
@@ -147,7 +148,7 @@ def test_horovod_is_told_what_is_asked_for_and_the_run_keeps_it(cli: Cli, torch_
     assert variables["HOROVOD_AUTOTUNE"] == "1"
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.whole)])
 def test_loss_scaling_with_a_fused_optimiser_skips_steps_and_stays_in_its_memory(optimizer: str) -> None:
     found = in_environment("pytorch", "speed_side", "loss_scaling", optimizer)
     moved, scales = found["moved"], found["scales"]
