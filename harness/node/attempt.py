@@ -168,14 +168,16 @@ def reason_to_skip(run_dir: Path, attempt: int, submission: str) -> str | None:
 
 def ended_before(run_dir: Path, attempt: int, run_spec: RunSpec) -> int | None:
     """Return the attempt before this one if it has done everything but write its result: its node was lost in between.
-    None if there is still something to do."""
+    None if there is still something to do, or if it had a result, which a new submission replaces."""
     earlier = [run_files.attempt_number(other) for other in events.attempt_dirs(run_dir)]
     before = max((number for number in earlier if number < attempt), default=None)
-    if before is None:
+    if before is None or events.read_result(run_dir) is not None:
         return None
-    exits = rank_exits.read(run_files.attempt_dir(run_dir, before))
+    folder = run_files.attempt_dir(run_dir, before)
+    exits = rank_exits.read(folder)
     processes = run_spec.processes.world_size + run_spec.server_nodes
-    return before if len(exits) == processes and all(exit_.code == 0 for exit_ in exits) else None
+    done = len(exits) == processes and all(exit_.code == 0 for exit_ in exits)
+    return before if done and not (folder / run_files.REPLACED_RESULT).exists() else None
 
 
 class AttemptFinalizer:

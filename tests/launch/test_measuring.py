@@ -62,8 +62,9 @@ def test_a_run_stops_when_its_step_time_is_known_and_stays_stopped(cli: Cli, tmp
     assert (row["steps"], row["warmup_steps"]) == (outcome["measured_steps"], outcome["warmup_steps"])
     first = max(logged(run_dir, "steps", 1, rank)[0]["seconds"] for rank in range(2))
     assert row["first_block_seconds"] == first
-    # As if it had failed between the last checkpoint and the result.
+    # As if a rank had failed after the last checkpoint.
     (run_dir / "result.json").unlink()
+    (run_dir / "attempt-1" / "exit.rank1.json").unlink()
     again = cli("harness", *arguments)
     assert again.returncode == 0, again.stdout + again.stderr
     assert logged(run_dir, "steps", 2) == []

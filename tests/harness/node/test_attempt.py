@@ -16,7 +16,7 @@ import pytest
 from builders import make_site, make_spec
 from studies import read_json
 
-from harness.core import events, spec
+from harness.core import events, run_files, spec
 from harness.core.spec import Placement
 from harness.core.system import disk
 from harness.node import attempt
@@ -54,11 +54,15 @@ def test_rank_that_hangs_before_installing_handlers_counts_as_stalled(tmp_path: 
     assert result["reason"].startswith("rank 0: no progress for 2 s (heartbeat)")
 
 
-@pytest.mark.parametrize(("code", "done"), [(0, True), (events.LEFT, False), (None, False)])
+@pytest.mark.parametrize(
+    ("code", "replaced", "done"),
+    [(0, False, True), (0, True, False), (events.LEFT, False, False), (None, False, False)],
+)
 def test_what_a_lost_node_had_finished_is_not_run_again(
-    tmp_path: Path, project: Path, code: int | None, done: bool
+    tmp_path: Path, project: Path, code: int | None, replaced: bool, done: bool
 ) -> None:
-    """The node was lost after its rank had ended and before its supervisor had written the result."""
+    """The node was lost after its rank had ended and before its supervisor had written the result. replaced: it had
+    one, and its run was submitted again."""
     spec.write_run(
         tmp_path, make_spec(gpus=1, placement=Placement(1, 1)), make_site(python="false", project=str(project))
     )
@@ -67,6 +71,8 @@ def test_what_a_lost_node_had_finished_is_not_run_again(
     outcome.write_job(first, "0123456789", "17")
     if code is not None:
         rank_exits.write(first, RankExit(0, code, 10.0))
+    if replaced:
+        (first / run_files.REPLACED_RESULT).write_text("{}")
     subprocess.run(
         (sys.executable, "-m", "harness.node.attempt", str(tmp_path), "2", "0123456789"),
         cwd=project,
