@@ -191,8 +191,6 @@ def against_loop(
     ask: Ask, report: Report, name: str, adapter: Adapter, peer: Callable[[int], float], steps: int, budget: float
 ) -> None:
     """Report the worker's throughput and its ratio to that of a hand-written loop; at least 0.97 of it on a GPU."""
-    seconds(adapter, adapter.step, 1)
-    adapter.wants_gradients = False  # as in the loop, after the first step
     arms = {"ours": functools.partial(seconds, adapter, adapter.step, steps), "peer": functools.partial(peer, steps)}
     taken = pairs(ask, arms, budget)
     ratios = [p / o for o, p in zip(taken["ours"], taken["peer"], strict=True)]

@@ -30,12 +30,12 @@ class Adapter(ABC):
 
     separable: a step can run without its communication. compiles: `step_without_sync` is a separate program, compiled
     on its first call. has_one_rank_step: a step can run with everything but the other ranks. trace_has_parts:
-    the framework's profiler sees all messages of a step, and each step has the same. wants_gradients: `gradients` may
-    be called after the next steps, too; set it to False where it is not, since a step may do more for it.
+    the framework's profiler sees all messages of a step, and each step has the same. wants_gradients: set it before
+    a step other than the first after which `gradients` will be called, since a step may do more for it.
     """
 
     separable, compiles, has_one_rank_step, trace_has_parts = True, False, False, False
-    wants_gradients = True
+    wants_gradients = False
 
     def __init__(self, batches: Pipeline) -> None:
         self.batches = batches
@@ -109,7 +109,8 @@ class Adapter(ABC):
 
     @abstractmethod
     def gradients(self) -> List[np.ndarray]:
-        """Return the gradients of the last step, averaged over the ranks, before weight decay."""
+        """Return the gradients of the last step, averaged over the ranks, before weight decay; of steps other than the
+        first, only with `wants_gradients`."""
 
     @abstractmethod
     def weights(self) -> List[np.ndarray]:

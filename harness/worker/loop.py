@@ -79,7 +79,6 @@ def run(
                 # Shows that gradients agree between ranks and between frameworks.
                 total, magnitude = adapter.first_gradients or (float("nan"), float("nan"))
                 log.write("gradients", step=start, sum=total, magnitude=magnitude)
-                adapter.wants_gradients = False
                 adapter.reset_peak_memory()
         leaving, slowest = end_block(adapter, rendezvous, leave(), seconds / n)
         protocol.add(slowest)

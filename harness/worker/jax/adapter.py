@@ -116,7 +116,7 @@ class Adapter(data_parallel.Adapter):
 
     def train(self, batch: Batch, synchronise: bool) -> None:
         self._taken = None
-        if self.wants_gradients:  # copied, since the step takes the state's memory
+        if self.wants_gradients or self.first_gradients is None:  # copied, since the step takes the state's memory
             self._taken = jax.tree.map(np.array, self.strategy.local(self.state)), batch, synchronise
         self.state, self.last_gradients, self.last_loss = self.run_step(
             self.state, batch, self._current_rates(), synchronise
@@ -125,6 +125,7 @@ class Adapter(data_parallel.Adapter):
 
     def gradients(self) -> List[np.ndarray]:
         if self.last_gradients is None:
+            assert self._taken is not None, "of steps other than the first, only with wants_gradients"
             return networks.from_layout(self._gradients_again(*self._taken))
         gradients = self.strategy.gradients(self.last_gradients, [array.shape for array in self.state.params])
         return networks.from_layout(self.strategy.means(gradients) if self.synchronised else gradients)

@@ -302,7 +302,9 @@ def _adapter(batches: Iterable[Any], rendezvous: Optional[Rendezvous] = None, **
     alone = Rendezvous(0, 1, 0, 1, "127.0.0.1", own_port())
     if rendezvous:
         changes.update(gpus=RANKS, global_batch=8 * RANKS)
-    return Adapter(_spec(**changes), make_site(), rendezvous or alone, iter(batches))
+    adapter = Adapter(_spec(**changes), make_site(), rendezvous or alone, iter(batches))
+    adapter.wants_gradients = True
+    return adapter
 
 
 def _batches(number: int, size: int = 8) -> Iterable[Any]:

@@ -100,6 +100,7 @@ def one_rank(
     adapter = importlib.import_module(f"harness.worker.{framework}").Adapter(
         spec, make_site(timeout_seconds=120.0), place, batches(rank, BATCH, first)
     )
+    adapter.wants_gradients = True
     answer = {"start": flat(adapter.weights())}
     # As in a resumed run.
     adapter.allreduce_sum([0.0])
