@@ -73,11 +73,10 @@ def run_attempt(run_dir_text: str, attempt: int, submission: str) -> None:
     if why := reason_to_skip(run_dir, attempt, submission):
         print(f"nothing to do: {why}", flush=True)
         return
-    if (before := ended_before(run_dir, attempt, run_spec)) is not None:
-        print(f"nothing to do: all ranks of attempt {before} ended by themselves", flush=True)
+    if (before := ended_before(run_dir, attempt, run_spec, site, submission)) is not None:
+        print(f"nothing to do: all ranks of attempt {before.attempt} have completed", flush=True)
         if rendezvous.rank == 0:
-            job_id = outcome.read_job(run_files.attempt_dir(run_dir, before)).get("job_id")
-            AttemptFinalizer(run_dir, before, run_spec, site, submission, job_id).finish_exited(warned=False)
+            before.finish_exited(warned=False)
         return
     attempt_dir.mkdir(exist_ok=True)
     make_token(attempt_dir)
@@ -166,18 +165,19 @@ def reason_to_skip(run_dir: Path, attempt: int, submission: str) -> str | None:
     return None
 
 
-def ended_before(run_dir: Path, attempt: int, run_spec: RunSpec) -> int | None:
-    """Return the attempt before this one if it has done everything but write its result: its node was lost in between.
-    None if there is still something to do, or if it had a result, which a new submission replaces."""
+def ended_before(
+    run_dir: Path, attempt: int, run_spec: RunSpec, site: Site, submission: str
+) -> AttemptFinalizer | None:
+    """Return what ends the attempt before this one if only its result is missing: its node was lost in between. None if
+    there is still something to do, or if it had a result, which a new submission replaces."""
     earlier = [run_files.attempt_number(other) for other in events.attempt_dirs(run_dir)]
     before = max((number for number in earlier if number < attempt), default=None)
     if before is None or events.read_result(run_dir) is not None:
         return None
     folder = run_files.attempt_dir(run_dir, before)
-    exits = rank_exits.read(folder)
-    processes = run_spec.processes.world_size + run_spec.server_nodes
-    done = len(exits) == processes and all(exit_.code == 0 for exit_ in exits)
-    return before if done and not (folder / run_files.REPLACED_RESULT).exists() else None
+    job_id = outcome.read_job(folder).get("job_id")
+    finalizer = AttemptFinalizer(run_dir, before, run_spec, site, submission, job_id)
+    return finalizer if finalizer.completed and not (folder / run_files.REPLACED_RESULT).exists() else None
 
 
 class AttemptFinalizer:
@@ -228,12 +228,11 @@ class AttemptFinalizer:
 
     def finish_exited(self, warned: bool) -> None:
         """Finish on rank 0 when no rank failed: all completed, or all saved and exited."""
-        ended = rank_exits.read(self.attempt_dir)
         if missing := self._missing():
             reason = f"{self._names(missing)} did not exit within {LAST_RANKS_SECONDS:.0f} s after rank 0"
             self._write(events.FAILED, reason)
             sys.exit(1)
-        if all(e.code == 0 for e in ended):
+        if self.completed:
             self._write(events.COMPLETED)
             if not self.site.keep_checkpoint:
                 shutil.rmtree(self.run_dir / run_files.CHECKPOINT, ignore_errors=True)
@@ -277,6 +276,11 @@ class AttemptFinalizer:
             sys.exit(1)
         (self.attempt_dir / run_files.AGAIN).unlink()
         return f"the job could not be requeued: {refused}"
+
+    @property
+    def completed(self) -> bool:
+        """All processes have ended, none of them early."""
+        return not self._missing() and all(exit_.code == 0 for exit_ in rank_exits.read(self.attempt_dir))
 
     def _missing(self) -> list[int]:
         """Ranks, and after them parameter servers, without an exit status."""

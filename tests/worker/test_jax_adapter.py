@@ -47,6 +47,10 @@ def test_a_step_takes_the_memory_of_the_state_that_it_is_given() -> None:
     assert found["reused"] == 1
 
 
+def test_gradients_are_the_same_computed_once_more() -> None:
+    assert in_jax("gradients_again") < 1e-5
+
+
 def test_the_optimiser_without_nesterov() -> None:
     # v = 1 + 0.5 x 1 = 1.5, w = 1 - 0.15; then v = 0.9 x 1.5 + 1 + 0.5 x 0.85 = 2.775, w = 0.85 - 0.2775.
     assert in_jax("optimizer_without_nesterov") == pytest.approx([0.85, 0.5725], rel=1e-6)

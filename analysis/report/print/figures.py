@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from altair.utils.schemapi import debug_mode
+
 from analysis.report.charts.looks import Looks, looks_of
 from analysis.report.charts.names import relative_to
 from analysis.report.charts.study import charts_of
@@ -44,8 +46,6 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
     `waterfall_2`, …"""
-    from altair.utils.schemapi import debug_mode
-
     series = series_in_order(findings.points)
     looks = looks_of(findings.points)
     words, of_all = _legend(series, looks)

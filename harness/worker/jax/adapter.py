@@ -116,7 +116,8 @@ class Adapter(data_parallel.Adapter):
 
     def train(self, batch: Batch, synchronise: bool) -> None:
         self._taken = None
-        if self.wants_gradients or self.first_gradients is None:  # copied, since the step takes the state's memory
+        is_asked = self.wants_gradients or self.first_gradients is None
+        if is_asked and not self.strategy.returns_gradients:  # copied, since the step takes the state's memory
             self._taken = jax.tree.map(np.array, self.strategy.local(self.state)), batch, synchronise
         self.state, self.last_gradients, self.last_loss = self.run_step(
             self.state, batch, self._current_rates(), synchronise

@@ -56,14 +56,24 @@ Step = Callable[[State, Batch, Rates, bool], Tuple[State, Any, Any]]
 
 
 class Strategy(data_parallel.Strategy):
-    """Constructed as Strategy(spec, site, rendezvous) before JAX is first used; joins the other ranks."""
+    """Constructed as Strategy(spec, site, rendezvous) before JAX is first used; joins the other ranks.
+
+    in_one_program: gradients and their exchange are compiled together with the update.
+    """
 
     device: Any
+    in_one_program = False
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         self.spec, self.rank = spec, rendezvous.rank
         # Communication apart from the steps, for which `fence` waits.
         self.messages: Dict[int, Any] = {}
+
+    @property
+    def returns_gradients(self) -> bool:
+        """A single program returns its gradients only for the check of the first step, which must not take them from
+        what the program made of them: that costs 8 % of a small network's step on an H200, even as one vector."""
+        return not self.in_one_program or self.spec.verify
 
     def use(self, device: Any) -> None:
         """Set the rank's device, once JAX has found it."""
@@ -99,9 +109,10 @@ class Plain(Strategy):
     """One rank without any wrapper, as in a plain JAX script."""
 
     world_size, communication = 1, "none"
+    in_one_program = True
 
     def step(self, gradient: Gradient, update: Update) -> Step:
-        compiled = jax.jit(_combined_step(gradient, update), donate_argnums=0)
+        compiled = jax.jit(_combined_step(gradient, update, self.returns_gradients), donate_argnums=0)
         return lambda state, batch, rates, synchronise: compiled(state, batch, rates)
 
     def batch(self, images: np.ndarray, labels: np.ndarray) -> Batch:
@@ -121,6 +132,8 @@ class Plain(Strategy):
 class Allreduce(Strategy):
     """JAX's collectives: the step is one program over a mesh of all ranks' devices that averages the gradients
     (jax.shard_map and lax.pmean). XLA decides when; on CPUs after the last gradient."""
+
+    in_one_program = True
 
     def __init__(self, spec: RunSpec, site: Site, rendezvous: Rendezvous) -> None:
         super().__init__(spec, site, rendezvous)
@@ -163,8 +176,8 @@ class Allreduce(Strategy):
         state, batch = State(P(), P(), P(RANKS), P()), P(RANKS)
 
         def compiled(exchange: Callable[[Any], Any]) -> Any:
-            combined = _combined_step(gradient, update, exchange)
-            return self._over_ranks(combined, (state, batch, P()), (state, None, P(RANKS)), donate_argnums=0)
+            combined = _combined_step(gradient, update, self.returns_gradients, exchange)
+            return self._over_ranks(combined, (state, batch, P()), (state, P(), P(RANKS)), donate_argnums=0)
 
         both = compiled(lambda gradients: gradients), compiled(lambda gradients: lax.pmean(gradients, RANKS))
         return lambda state, batch, rates, synchronise: both[synchronise](state, batch, rates)
@@ -220,16 +233,20 @@ class Mpi(data_parallel.ByMpi, Strategy):
 
 
 def _combined_step(
-    gradient: Gradient, update: Update, exchange: Callable[[Any], Any] = lambda gradients: gradients
+    gradient: Gradient,
+    update: Update,
+    returns_gradients: bool,
+    exchange: Callable[[Any], Any] = lambda gradients: gradients,
 ) -> Any:
-    """Return a step as one function. It does not return its gradients, which would cost 8 % of a small network's step
-    on an H200, even as one vector."""
+    """Return a step as one function. Its gradients are one vector, or None: each array that a call returns costs host
+    time."""
 
-    def step(state: State, batch: Batch, rates: Rates) -> Tuple[State, None, Any]:
+    def step(state: State, batch: Batch, rates: Rates) -> Tuple[State, Any, Any]:
         gradients, statistics, loss = gradient(state.params, state.statistics, state.scaling, *batch)
         gradients = exchange(gradients)
         params, velocity, scaling = update(state.params, state.velocity, state.scaling, gradients, rates)
-        return State(params, velocity, statistics, scaling), None, loss
+        kept = ravel_pytree(gradients)[0] if returns_gradients else None
+        return State(params, velocity, statistics, scaling), kept, loss
 
     return step
 

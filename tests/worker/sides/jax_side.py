@@ -82,6 +82,21 @@ def step_by_hand() -> float:
     return max(float(np.abs(w - e).max()) for w, e in zip(adapter.weights(), expected)) / moved
 
 
+def gradients_again() -> float:
+    """Return how far gradients that are computed once more are from those that the step itself returns, relative to
+    their norm, with a velocity and a weight decay."""
+    optimizer = dataclasses.replace(make_spec().optimizer, weight_decay=0.1)
+    found = []
+    for verify in (True, False):
+        adapter = _adapter(_batches(2), optimizer=optimizer, verify=verify)
+        adapter.step()
+        adapter.step()
+        assert (adapter.last_gradients is not None) is verify
+        found.append(_flat(adapter.gradients()))
+    returned, again = found
+    return float(np.linalg.norm(again - returned) / np.linalg.norm(returned))
+
+
 def optimizer_without_nesterov() -> List[float]:
     """Return a weight of 1 after one and two steps with gradient 1, velocity 0, rate 0.1, weight decay 0.5."""
     adapter = _adapter([], optimizer=dataclasses.replace(make_spec().optimizer, momentum=0.9))
