@@ -31,7 +31,7 @@ from analysis.tables.point import Point
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
-BLOCKS, RUNS = "blocks", "runs"  # dataset names
+BLOCKS, RUNS, MEDIAN = "blocks", "runs", "median"  # dataset names
 MOST_RUNS, MOST_BLOCKS = 24, 3000
 MOST_REACH = 3.0  # limit on the deviation above the median, in medians: one extreme block would flatten all others
 FEWEST_OF_TITLE = 50  # letters of a line in print, from which the axis has its whole title
@@ -82,7 +82,9 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
             "Step time over each run",
             "steadiness",
             spec_of(
-                {"height": HEIGHT, "layer": _layers(data, facts, looks)}, {BLOCKS: data, RUNS: facts}, looks.controls()
+                {"height": HEIGHT, "layer": _layers(data, facts, looks)},
+                {BLOCKS: data, RUNS: facts, MEDIAN: [{}]},  # a rule for each row
+                looks.controls(),
             ),
             f"Step time of the blocks of {len(drawn)} runs relative to the median of their point, from the first block "
             "to the last; the table of steadiness has the figures of each point.",
@@ -164,7 +166,7 @@ def _layers(
     picked = [picked_in_legend("name")]
     thin = alt.Opacity(**where_picked(0.5, FADED / 2))
     return [
-        layer(BLOCKS, zero, y=alt.Y(datum=0)),
+        layer(MEDIAN, zero, y=alt.Y(datum=0)),
         layer(
             BLOCKS,
             thread,
