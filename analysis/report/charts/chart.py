@@ -9,8 +9,6 @@ from typing import Any
 
 import altair as alt
 
-# Must match Altair's schema version and be available in vl-convert.
-VEGA_LITE = "6.4"
 HEIGHT = 260
 CHOICES = ("framework", "model", "strategy")  # signals of the page; "" selects all
 LOG_X, LOG_Y = "log_x", "log_y"

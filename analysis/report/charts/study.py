@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,8 +11,8 @@ if TYPE_CHECKING:
     from analysis.report.findings import Findings
 
 
-def charts_of(findings: Findings, looks: Looks | None = None) -> list[Chart]:
-    """Return the charts that the study has data for, in the order of the page. looks: defaults to the page's own."""
+def charts_of(findings: Findings, looks: Looks | None = None) -> Iterator[Chart]:
+    """Yield the charts that the study has data for, in the order of the page. looks: defaults to the page's own."""
     from altair.utils.schemapi import debug_mode
 
     from analysis.report.charts.breakdown import breakdown_charts
@@ -24,11 +25,9 @@ def charts_of(findings: Findings, looks: Looks | None = None) -> list[Chart]:
 
     looks = looks or looks_of(findings.points)
     with debug_mode(False):  # each part against Vega-Lite's schema: the tests do that
-        return [
-            *scaling_charts(findings.points, looks),
-            *breakdown_charts(findings.losses, looks),
-            *learning_charts(findings.learning, looks),
-            *cost_charts(findings.decisions, looks),
-            *prediction_charts(findings, looks),
-            *steadiness_charts(findings, looks),
-        ]
+        yield from scaling_charts(findings.points, looks)
+        yield from breakdown_charts(findings.losses, looks)
+        yield from learning_charts(findings.learning, looks)
+        yield from cost_charts(findings.decisions, looks)
+        yield from prediction_charts(findings, looks)
+        yield from steadiness_charts(findings, looks)

@@ -8,8 +8,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from analysis.report.charts.chart import VEGA_LITE
-
+# Must match Altair's schema version and be available in vl-convert.
+VEGA_LITE = "6.4"
 LEGEND = Path(__file__).with_name("legend.js")
 
 

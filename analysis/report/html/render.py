@@ -134,7 +134,7 @@ def render_report(findings: Findings) -> str:
     answers = answers_of(points, losses)
     replies = replies_of(findings, answers)
     glance = figures_at_a_glance(findings, {answer.point.series: answer.name for answer in answers})
-    charts = charts_of(findings)
+    charts = list(charts_of(findings))
     config, light, dark = one_theme()
     names = names_of(points)
     first = looks_of(points).first

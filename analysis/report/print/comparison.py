@@ -12,7 +12,8 @@ from analysis.report.charts.looks import Looks
 from analysis.report.charts.names import further
 from analysis.report.charts.scaling import throughput_chart
 from analysis.report.palette import LOOKS
-from analysis.report.print.drawing import FORMATS, figure_spec, rendered
+from analysis.report.print.drawing import FORMATS, rendered
+from analysis.report.print.figure_spec import figure_spec
 from analysis.report.print.figures import SYMBOL
 from analysis.report.print.paper import Paper
 from analysis.report.series_names import short_names

@@ -1,70 +1,116 @@
-"""Renders charts for print: PDF, SVG and PNG of an exact width, with embedded fonts."""
+"""Renders figures as PDF, SVG and PNG of an exact width, with embedded fonts, in processes beside this one.
+
+vl-convert holds Python's lock while it draws, so a thread would not do. The processes import this module alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import multiprocessing
+import os
 import re
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
+from multiprocessing.process import BaseProcess
 from typing import Any
 
-import vl_convert
-
-from analysis.base.text import shortened
-from analysis.report.charts.chart import EVERY, STRUCTURE, VEGA_LITE, Chart
-from analysis.report.charts.theme import themes
-from analysis.report.print.paper import MM, Paper
+from analysis.report.charts.vega import VEGA_LITE
 from analysis.report.print.svg_text import with_widths
 
 FORMATS = ("pdf", "svg", "png")
-FONT = "Liberation Sans"  # bundled with vl-convert, so figures are the same on every machine
 DOTS_PER_INCH = 300  # of PNG files
+MOST_PROCESSES = 2  # each takes 0.1 to 0.3 GB, and they keep up with the rest of the report
 ENTRIES = re.compile(rb"(?:^ +/[a-z]+\d+ \d+ 0 R\n)+", re.MULTILINE)  # in a PDF's resource dictionaries
-HEAD_LENGTH, NOTE_LENGTH = 400, 1200  # characters
+SHAPE = re.compile(r'<(?:path|line|rect) [^>]*? opacity="[^>]*>')
+ANY = '{"mark": "point"}'
+
+_pool: ProcessPoolExecutor | None = None
+_begun: dict[tuple[str, float], Future[dict[str, bytes]]] = {}
 
 
-def figure_spec(chart: Chart, paper: Paper, number: int = 0, common: str = "", beside: bool = False) -> dict[str, Any]:
-    """Return the spec of a chart for print.
-
-    Args:
-        number: index into `chart.heads` and into the entries of the chart's control.
-        common: what all series have in common, in words.
-        beside: whether the legend stands beside the plot.
-    """
-    head = "; ".join(filter(None, (common, chart.heads[number])))
-    layers = [each for each in chart.spec["layer"] if each["mark"].get("opacity") != 0]  # without hover targets
-    params = [
-        {"name": param["name"], "value": number if "bind" in param else param["name"] == EVERY or param["value"]}
-        for param in chart.spec.get("params", ())
-    ]
-    of_page = page(paper, paper.width_mm, head, chart.note or "")
-    if beside:
-        of_page["config"]["legend"] |= {"orient": "right", "offset": 4}
-    return {
-        **chart.spec,
-        **of_page,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "width": paper.width_mm * MM,
-        "height": paper.height(chart.spec["height"]),
-        "layer": layers,
-        "params": params,
-    }
+@contextlib.contextmanager
+def beside() -> Iterator[None]:
+    """Within this context, figures are rendered beside this process, if there are cores for that."""
+    global _pool
+    processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) - 1)
+    if processes > 0:
+        _pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
+        for _ in range(processes):
+            _pool.submit(_drawn, ANY)  # starting the JavaScript takes longer than a figure
+    try:
+        yield
+    finally:
+        end_processes()
+        _begun.clear()
 
 
-def page(paper: Paper, width_mm: float, head: str, note: str) -> dict[str, Any]:
-    """Return what the specs of all figures share: configuration and caption lines."""
-    lines = paper.wrapped(shortened(head, HEAD_LENGTH), width_mm)
-    notes = paper.wrapped(shortened(note, NOTE_LENGTH), width_mm)
-    return {
-        "config": _config(paper, width_mm),
-        "padding": 3,
-        "title": {"text": lines or notes, **({"subtitle": notes} if lines else {})},
-    }
+def begin(specs: Iterable[Mapping[str, Any]], width_mm: float) -> None:
+    """Begin to render these figures in all formats. Without `beside`, this does nothing."""
+    for spec in map(json.dumps, specs):
+        if _pool is not None and (spec, width_mm) not in _begun:
+            with contextlib.suppress(BrokenProcessPool):
+                _begun[spec, width_mm] = _pool.submit(_pictures, spec, width_mm)
+
+
+def end_processes() -> None:
+    """End the processes, which frees their memory; what they have rendered is kept until `beside` ends."""
+    global _pool
+    if _pool is not None:
+        _pool.shutdown(cancel_futures=True)
+        _pool = None
 
 
 def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
     """Render a figure in one of FORMATS. Without dates, so equal studies give equal files."""
-    svg = drawing(json.dumps(spec))
+    text = json.dumps(spec)
+    if (begun := _begun.get((text, width_mm))) and not begun.cancelled():
+        with contextlib.suppress(BrokenProcessPool):  # processes do not work here
+            return begun.result()[kind]
+    return _rendered(text, kind, width_mm)
+
+
+@lru_cache(maxsize=64)  # the same figures go into figures/ and report.pdf
+def drawing(spec: str) -> str:
+    """Render a spec as SVG, sized in pixels."""
+    if _pool is not None:
+        with contextlib.suppress(BrokenProcessPool):
+            return _pool.submit(_drawn, spec).result()
+    return _drawn(spec)
+
+
+def pixels(svg: str) -> tuple[float, float]:
+    """Return width and height of an SVG."""
+    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
+    return float(width), float(height)
+
+
+def _depend_on_parent() -> None:
+    """Let a process leave Ctrl-C to its parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "it was spawned"
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _pictures(spec: str, width_mm: float) -> dict[str, bytes]:
+    """Render a figure in all formats."""
+    return {kind: _rendered(spec, kind, width_mm) for kind in FORMATS}
+
+
+def _rendered(spec: str, kind: str, width_mm: float) -> bytes:
+    import vl_convert
+
+    svg = drawing(spec)
     if kind == "svg":
         return with_widths(_sized(svg, width_mm, "mm")).encode("utf-8")
     svg = _sized(svg, width_mm * 72 / 25.4, "")  # one pixel becomes one point
@@ -74,17 +120,21 @@ def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
     return ENTRIES.sub(lambda found: b"".join(sorted(found[0].splitlines(True))), vl_convert.svg_to_pdf(svg))
 
 
-@lru_cache(maxsize=64)  # the same figures go into figures/ and report.pdf
-def drawing(spec: str) -> str:
-    """Render a spec as SVG, sized in pixels."""
+def _drawn(spec: str) -> str:
+    import vl_convert
+
     svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
-    return re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels hidden for lack of space
+    svg = re.sub(r'<text [^>]*opacity="0">.*?</text>', "", svg)  # labels hidden for lack of space
+    return SHAPE.sub(lambda found: _of_its_paint(found[0]), svg)
 
 
-def pixels(svg: str) -> tuple[float, float]:
-    """Return width and height of an SVG."""
-    width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0]
-    return float(width), float(height)
+def _of_its_paint(shape: str) -> str:
+    """Return a shape that is only filled, or only a line, with the opacity of its paint, which looks the same: one with
+    an opacity of its own is drawn on a whole canvas first, which made PDFs five times as large."""
+    paints = [paint for paint in ("fill", "stroke") if f' {paint}="' in shape and f' {paint}="none"' not in shape]
+    if len(paints) != 1 or f" {paints[0]}-opacity=" in shape:
+        return shape
+    return shape.replace(" opacity=", f" {paints[0]}-opacity=")
 
 
 def _sized(svg: str, width: float, unit: str) -> str:
@@ -92,22 +142,3 @@ def _sized(svg: str, width: float, unit: str) -> str:
     was, height = pixels(svg)
     size = f'width="{width:.6f}{unit}" height="{height * width / was:.6f}{unit}"'
     return re.sub(r'width="[\d.]+" height="[\d.]+"', size, svg, count=1)
-
-
-def _config(paper: Paper, width_mm: float) -> dict[str, Any]:
-    """Return the page's light theme with sizes for paper."""
-    font, width = paper.font, width_mm * MM
-    words = {"fontSize": font, "subtitleFontSize": font, "fontWeight": "normal", "lineHeight": 1.2 * font}
-    words |= {"subtitleFontWeight": "normal", "subtitleLineHeight": 1.2 * font, "subtitlePadding": 2, "limit": width}
-    labels = {"labelFontSize": font, "titleFontSize": font}
-    changed: dict[str, Any] = {
-        "axis": {**labels, "titlePadding": 4, "labelPadding": 3},
-        "legend": {**labels, "labelLimit": width - 2 * font, "rowPadding": 2, "offset": 6, "symbolSize": 50},
-        "text": {"fontSize": font},
-        "title": {**words, "orient": "bottom", "anchor": "start", "frame": "bounds", "offset": 6},
-    }
-    light = themes()["light"]
-    config = {key: {**STRUCTURE.get(key, {}), **light.get(key, {}), **changed.get(key, {})} for key in changed}
-    # aria labels would repeat every value of the chart.
-    fixed = {"font": FONT, "background": "white", "lineBreak": "\n", "aria": False}
-    return {**STRUCTURE, **light, **config, **fixed}

@@ -20,7 +20,8 @@ from analysis.report.charts.looks import Looks, bar, line, reference_line, signs
 from analysis.report.charts.names import relative_to, sentence
 from analysis.report.losses import LOSS_NAMES
 from analysis.report.palette import PARTS, hollow_notes, is_hollow
-from analysis.report.print.drawing import drawing, page, pixels
+from analysis.report.print.drawing import drawing, pixels
+from analysis.report.print.figure_spec import page
 from analysis.report.print.paper import MM, Paper
 from analysis.report.sentences import unit_of
 from analysis.tables.series import Series, by_series, series_in_order

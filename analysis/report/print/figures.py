@@ -12,8 +12,9 @@ from altair.utils.schemapi import debug_mode
 from analysis.report.charts.looks import Looks, looks_of
 from analysis.report.charts.names import relative_to
 from analysis.report.charts.study import charts_of
-from analysis.report.print.drawing import FORMATS, figure_spec, rendered
+from analysis.report.print.drawing import FORMATS, begin, end_processes, rendered
 from analysis.report.print.each_series import each_series
+from analysis.report.print.figure_spec import figure_spec
 from analysis.report.print.paper import Paper
 from analysis.report.series_names import common_words, measured_series
 from analysis.tables.point import Point
@@ -30,7 +31,9 @@ PAPER = Paper()
 
 def figures_of(findings: Findings, paper: Paper = PAPER) -> dict[str, bytes]:
     """Return every figure in every format, by file name."""
-    return {f"figures/{name}": content for name, content in drawn(findings, FORMATS, paper).items()}
+    found = {f"figures/{name}": content for name, content in drawn(findings, FORMATS, paper).items()}
+    end_processes()
+    return found
 
 
 def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dict[str, bytes]:
@@ -42,10 +45,10 @@ def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dic
     }
 
 
-@lru_cache(maxsize=1)  # for figures/ and report.pdf
+@lru_cache(maxsize=2)  # for figures/ and report.pdf, whose papers may differ
 def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str, Any]]:
     """Return the Vega-Lite spec of each figure, by name. A chart with a control gives several: `waterfall`,
-    `waterfall_2`, …"""
+    `waterfall_2`, … Each is rendered from now on, if processes for that have started (drawing.py)."""
     series = series_in_order(findings.points)
     looks = looks_of(findings.points)
     words, of_all = _legend(series, looks)
@@ -55,14 +58,17 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
     looks = dataclasses.replace(
         looks, names=names, domain=[names[key] for key in _by_name(looks)], letters=paper.letters()
     )
+    with debug_mode(False):  # as for the page's charts
+        many = each_series(findings.points, findings.losses, looks.own, paper)
+    begin(many.values(), paper.width_mm)
     found = {}
     for chart in charts_of(findings, looks):
         name = chart.name.replace("-", "_")
         for number in range(min(len(chart.heads), MOST_OF_A_CHOICE)):
             spec = figure_spec(chart, paper, number, common, is_narrow and chart.legend_letters > 0)
+            begin([spec], paper.width_mm)
             found[name if number == 0 else f"{name}_{number + 1}"] = spec
-    with debug_mode(False):  # as for the page's charts
-        return found | each_series(findings.points, findings.losses, looks.own, paper)
+    return found | many
 
 
 def _legend(series: Sequence[Series], looks: Looks) -> tuple[dict[str, str], list[str]]:

@@ -14,7 +14,8 @@ from analysis.report.charts.cuts import ARROWS, arrowheads, cut, limits, low_by_
 from analysis.report.charts.looks import Looks, bar, line, reference_line, reference_text, signs
 from analysis.report.charts.names import sentence
 from analysis.report.palette import LOOKS, hollow_notes, is_hollow
-from analysis.report.print.drawing import drawing, page, pixels
+from analysis.report.print.drawing import drawing, pixels
+from analysis.report.print.figure_spec import page
 from analysis.report.print.paper import MM, Paper
 from analysis.report.print.request import Request, Size
 from analysis.report.sentences import baseline

@@ -19,11 +19,12 @@ from analysis.measures.losses import losses_of
 from analysis.measures.speedup import points_of
 from analysis.read.row import Run
 from analysis.read.study import read_study
-from analysis.report.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, VEGA_LITE, Chart
+from analysis.report.charts.chart import CHOICES, HEIGHT, LOG_X, LOG_Y, Chart
 from analysis.report.charts.names import marks_text
 from analysis.report.charts.prediction import not_looked_into
 from analysis.report.charts.study import charts_of
 from analysis.report.charts.theme import themes
+from analysis.report.charts.vega import VEGA_LITE
 from analysis.report.findings import Findings, findings_of
 from analysis.report.palette import LOOKS, is_hollow
 from analysis.tables.point import Point
@@ -226,7 +227,7 @@ def many(study: StudyBuilder, models: int, repeats: int) -> Findings:
     for n in range(models):
         for i, run in enumerate(small.runs * repeats):
             key = {name: run[name].replace(f'"{SPEC.model}"', f'"net{n}"') for name in ("point", "series")}
-            copies.append(Run.of({**run, **key, "model": f"net{n}", "run_id": f"{n}-{i}"}))
+            copies.append(Run.of({**run.columns(), **key, "model": f"net{n}", "run_id": f"{n}-{i}"}))
     runs = tuple(copies)
     points = points_of(runs)
     learning = learning_of(points, None)
