@@ -39,5 +39,11 @@ def schema_of(columns: Mapping[str, str]) -> pa.Schema:
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows as dicts of plain Python values, with None for missing ones."""
-    names, columns = table.column_names, [column.to_pylist() for column in table.columns]
+    names, columns = table.column_names, [_shared(column.to_pylist()) for column in table.columns]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _shared(values: list[Any]) -> list[Any]:
+    """Keep one copy of equal texts, such as the configuration that the runs of a series share."""
+    first: dict[Any, Any] = {}
+    return [first.setdefault(value, value) if type(value) is str else value for value in values]

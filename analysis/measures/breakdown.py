@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from analysis.measures.traced import traced_notes
 from analysis.read.row import Run
@@ -94,6 +95,9 @@ class Parts:
         seconds = dict(self.seconds)
         both = seconds.pop(BUCKETING).estimate + seconds[SYNCHRONISATION].estimate
         return replace(self, seconds={**seconds, SYNCHRONISATION: seconds[SYNCHRONISATION].around(both)})
+
+
+_known: WeakKeyDictionary[Run, Parts | None] = WeakKeyDictionary()
 
 
 def run_parts(
@@ -178,8 +182,8 @@ def own_parts(
 
 def parts_of_runs(completed: Sequence[Run], step_seconds: float, confidence: float = CONFIDENCE) -> Parts | None:
     """The parts of a point, from its completed runs; None if no run has probes."""
-    found = [parts for run in completed if (parts := _parts_of_run(run, confidence)) is not None]
-    if len(found) == 1:  # intervals of several runs come from the runs, not from their blocks
+    found = [parts for run in completed if (parts := _estimates(run)) is not None]
+    if len(found) == 1:  # intervals of several runs come from the runs, not from their rounds and blocks
         found = [parts for run in completed if (parts := _parts_of_run(run, confidence, with_blocks=True)) is not None]
     if not found:
         return None
@@ -189,6 +193,13 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float, confidence: flo
     if len(found) < len(completed):
         notes.append(f"{len(completed) - len(found)} of {len(completed)} runs have no probes")
     return replace(point, notes=tuple(dict.fromkeys([*point.notes, *notes])))
+
+
+def _estimates(run: Run) -> Parts | None:
+    """The parts of one run, of which only the estimates are used: once for all points and intervals that need them."""
+    if run not in _known:
+        _known[run] = _parts_of_run(run, CONFIDENCE)
+    return _known[run]
 
 
 def _parts_of_run(run: Run, confidence: float, with_blocks: bool = False) -> Parts | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from analysis.read.log.packed import Blocks, unpacked
 from analysis.stats.stability import Trend
@@ -134,17 +135,17 @@ class Run:
         """Build a run from a row of the cache or of `read_run_row`."""
         run = cls.__new__(cls)
         # __init__ sets a hundred fields one by one, which takes a second for ten thousand runs.
-        run.__dict__.update(row)
-        for column, field in _NESTED_FIELDS.items():
-            run.__dict__[field] = run.__dict__.pop(column, None)
+        run.__dict__.update({_FIELDS.get(column, column): value for column, value in row.items()})
         return run
 
     def __getitem__(self, column: str) -> Any:
         """Return a column by its name in the table."""
         return getattr(self, _NESTED_FIELDS.get(column, column))
 
-    def keys(self) -> Sequence[str]:
-        return list(COLUMNS)
+    def columns(self) -> dict[str, Any]:
+        """Return all columns by their names in the table."""
+        values = vars(self)
+        return {column: values.get(field) for column, field in _FIELDS.items()}
 
     @property
     def completed(self) -> bool:
@@ -247,7 +248,7 @@ class Run:
 
     @staticmethod
     def _read(text: str | None, absent: Any) -> Any:
-        return json.loads(text) if text else absent
+        return msgspec.json.decode(text) if text else absent
 
 
 def _known(value: float | None) -> float:
@@ -257,5 +258,6 @@ def _known(value: float | None) -> float:
 
 _KINDS = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 _NESTED_FIELDS = {field.name.removesuffix(_NESTED): field.name for field in fields(Run) if field.name.endswith(_NESTED)}
+_FIELDS = {field.name.removesuffix(_NESTED): field.name for field in fields(Run)}
 # Pandas types by column name.
 COLUMNS = {field.name.removesuffix(_NESTED): _KINDS[str(field.type).split(" ")[0]] for field in fields(Run)}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 # First characters of a spreadsheet's formula (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_MAY_BEGIN_ONE = re.compile(r'(?:^|[,\n])"?[=+\-@\t\r]')
 
 
 def inert(text: str) -> str:
@@ -22,6 +24,8 @@ def inert(text: str) -> str:
 
 def inert_csv(table: str) -> str:
     """Return the CSV table without formulas."""
+    if not _MAY_BEGIN_ONE.search(table):  # nearly always: lists of runs are long
+        return table
     stream = io.StringIO()
     rows = csv.reader(io.StringIO(table, newline=""))
     csv.writer(stream, lineterminator="\n").writerows([inert(cell) for cell in row] for row in rows)

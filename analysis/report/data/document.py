@@ -75,7 +75,7 @@ def report(findings: Findings) -> dict[str, Any]:
         "problems": [*study.problems, *findings.work.problems],
         "damage": [_part("damage", row, ()) for row in study.damage],
         "statuses": dict(sorted(statuses(study.runs).items())),
-        "runs": [_part("run", {**run, "point": index.get(run.run_id)}, ()) for run in study.runs],
+        "runs": [_part("run", {**run.columns(), "point": index.get(run.run_id)}, ()) for run in study.runs],
     }
 
 

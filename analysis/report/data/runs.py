@@ -11,7 +11,6 @@ from analysis.base.column import COUNT, LOGICAL, REAL, TEXT, Column, table
 from analysis.base.frames import frame_of
 from analysis.base.text import printable, versions_text
 from analysis.base.values import number_of
-from analysis.read.row import COLUMNS as RUN_COLUMNS
 from analysis.read.row import Run
 from analysis.report.data.cells import inert
 from analysis.tables.pairing import spec_of
@@ -173,7 +172,8 @@ def _derived(run: Run) -> dict[str, Any]:
 
 
 def _row(study: str, run: Run, point: Point | None) -> dict[str, Any]:
-    own = {name: run[column] for name in COLUMNS if (column := NAMES.get(name, name)) in RUN_COLUMNS}
+    columns = run.columns()
+    own = {name: columns[column] for name in COLUMNS if (column := NAMES.get(name, name)) in columns}
     of_point: dict[str, Any] = dict.fromkeys(("series", "detail", "marks"))
     if point is not None:
         of_point = {"series": point.label, "detail": point.detail or None, "marks": ";".join(point.marks) or None}

@@ -46,7 +46,7 @@ def other_runs(
     most = MOST_LINES if len(others) <= MANY_OTHERS else FEW_OF_MANY
     return [
         {
-            **run,
+            **run.columns(),
             "differing": {**configuration.differing_of(i), **environment.differing_of(i)},
             "lines": tail(run, printed, most),
             "of": whose(run, printed),

@@ -158,7 +158,7 @@ def test_no_damage_raises_or_becomes_a_number(
         return
     finally_ = {run["run_id"]: run for run in study.runs}
     run = finally_[run_dir.name]
-    for name, value in dict(run).items():
+    for name, value in run.columns().items():
         assert not isinstance(value, float) or math.isfinite(value), name
     seconds, samples, steps = reference(run_dir)
     if run["status"] == "unreadable":
