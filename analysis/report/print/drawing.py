@@ -38,10 +38,14 @@ def beside() -> Iterator[None]:
     """Within this context, figures are rendered beside this process, if there are cores for that."""
     global _pool
     processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) - 1)
-    if processes > 0:
-        _pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
-        for _ in range(processes):
-            _pool.submit(_drawn, ANY)  # starting the JavaScript takes longer than a figure
+    try:
+        if processes > 0:
+            context = multiprocessing.get_context("spawn")
+            _pool = ProcessPoolExecutor(processes, context, initializer=_depend_on_parent)
+            for _ in range(processes):
+                _pool.submit(_drawn, ANY)  # starting the JavaScript takes longer than a figure
+    except OSError:  # the user may not start more: figures are rendered here
+        end_processes()
     try:
         yield
     finally:

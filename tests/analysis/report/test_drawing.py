@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -75,6 +76,26 @@ def test_figures_are_drawn_here_if_the_processes_die() -> None:
         assert drawing.drawing(json.dumps(spec_of(5.0)))
     assert any(isinstance(future.exception(), BrokenProcessPool) for future in begun)
     assert svg == rendered(spec, "svg", WIDTH)
+
+
+@pytest.mark.usefixtures("_two_cores")
+@pytest.mark.parametrize("free", [1, 8, 10])
+def test_figures_are_drawn_here_if_no_process_can_be_started(free: int) -> None:
+    """As at a limit of processes, which root does not have. free: file descriptors, too few for pool or process."""
+    spec, limits = spec_of(7.0), resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(first := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + free, limits[1]))
+    try:
+        context = beside()
+        context.__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    try:
+        assert drawing._pool is None
+        begin([spec], WIDTH)
+        assert rendered(spec, "png", WIDTH)
+    finally:
+        context.__exit__(None, None, None)
 
 
 @pytest.mark.usefixtures("_two_cores")
