@@ -193,9 +193,8 @@ def seconds_of(command: Sequence[str], **keywords: object) -> float:
 
 def _environment() -> dict[str, str]:
     """Variables of a measured command, which compiles the project's modules once, as it does for a user."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {
-        "PYTHONPATH": str(ROOT)
-    }
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": str(ROOT)}
 
 
 class Cost(NamedTuple):

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.common import ROOT, Row, paired, python
+from benchmarks.common import Row, paired, python, seconds_of
 from benchmarks.submission import closed, cluster
 from harness.core.events import read_events
 from harness.core.rendezvous import Rendezvous, make_token
@@ -118,8 +118,7 @@ def timed(submit: Callable[[], subprocess.Popen[bytes] | None]) -> list[float]:
 
 
 def harness(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(python("-m", "harness", *SWEEP), cwd=folder, check=True, stdout=subprocess.DEVNULL, env=environment)
+    seconds_of(python("-m", "harness", *SWEEP), cwd=folder)
 
 
 def by_sbatch(folder: Path, example: Path) -> None:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import msgspec
-
 LARGEST_COUNT = 2**63 - 1  # limit of an integer column
 # A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
 LONGEST_SECONDS = 1e12
@@ -17,11 +15,6 @@ class Columns(Protocol):
     """An object with named columns: a run, or a row of a table."""
 
     def __getitem__(self, column: str, /) -> Any: ...
-
-
-def as_json(value: Any) -> str:
-    """Return JSON for a column with several values; numbers that are not finite become null."""
-    return msgspec.json.encode(value).decode()
 
 
 def is_count(value: Any, minimum: int) -> bool:

@@ -111,10 +111,10 @@ def proposal_documents(findings: Findings, ask: Ask, paper: Paper) -> dict[str, 
 
     request = request_of(findings, ask)
     blocks = proposal_of(findings, request)
-    figure = proposal_figure(request, paper)
+    pictures = rendered(proposal_figure(request, paper), ("pdf", "png"), paper.wide_mm)
     tex = "% \\input this file; the preamble needs \\usepackage{booktabs,graphicx}.\n\n" + blocks_tex(blocks)
     return {
         "proposal.md": markdown_of(blocks).encode("utf-8"),
         "proposal.tex": tex.encode("ascii"),
-        **{f"figures/{PICTURE}.{kind}": rendered(figure, kind, paper.wide_mm) for kind in ("pdf", "png")},
+        **{f"figures/{PICTURE}.{kind}": content for kind, content in pictures.items()},
     }

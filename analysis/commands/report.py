@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from analysis.base.errors import StudyError
 from analysis.commands.sources import declare_reading, output_folder, study_of
 from analysis.report.outputs import OUTPUTS, documents_of, kinds_of
-from analysis.report.print.paper import Paper, declare_paper, paper_of
+from analysis.report.print.paper import declare_paper, paper_of
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -61,20 +60,16 @@ def run(options: argparse.Namespace) -> int:
         raise StudyError(f"--target-accuracy {target:g}: give a fraction between 0 and 1, such as 0.6 for 60 %")
     paper = paper_of(options)
     with beside() if "figures" in kinds else nullcontext():
-        return _report(options, kinds, paper, out)
+        # The processes for figures start while these are imported.
+        from analysis.base.files import prepare_folder, write_files
+        from analysis.report.findings import findings_of
+        from analysis.report.series_choice import choice_of
+        from analysis.report.terminal.summary import print_summary
+        from analysis.report.terminal.tables import terminal
 
-
-def _report(options: argparse.Namespace, kinds: Sequence[str], paper: Paper, out: Path) -> int:
-    # The processes for figures start while these are imported.
-    from analysis.base.files import prepare_folder, write_files
-    from analysis.report.findings import findings_of
-    from analysis.report.series_choice import choice_of
-    from analysis.report.terminal.summary import print_summary
-    from analysis.report.terminal.tables import terminal
-
-    study = study_of(options.study, options)
-    prepare_folder(out)
-    findings = findings_of(study, options.target_accuracy, choice_of(options.study, options.labels, options.series))
-    written = write_files(out, documents_of(findings, kinds, paper))
+        study = study_of(options.study, options)
+        prepare_folder(out)
+        findings = findings_of(study, target, choice_of(options.study, options.labels, options.series))
+        written = write_files(out, documents_of(findings, kinds, paper))
     print_summary(terminal(sys.stdout), findings, written, options.full)
     return 0

@@ -97,9 +97,6 @@ class Parts:
         return replace(self, seconds={**seconds, SYNCHRONISATION: seconds[SYNCHRONISATION].around(both)})
 
 
-_known: WeakKeyDictionary[Run, Parts | None] = WeakKeyDictionary()
-
-
 def run_parts(
     probes: Mapping[str, Any],
     step_seconds: float,
@@ -193,6 +190,10 @@ def parts_of_runs(completed: Sequence[Run], step_seconds: float, confidence: flo
     if len(found) < len(completed):
         notes.append(f"{len(completed) - len(found)} of {len(completed)} runs have no probes")
     return replace(point, notes=tuple(dict.fromkeys([*point.notes, *notes])))
+
+
+# What `_estimates` has found.
+_known: WeakKeyDictionary[Run, Parts | None] = WeakKeyDictionary()
 
 
 def _estimates(run: Run) -> Parts | None:

@@ -38,7 +38,7 @@ from analysis.read.log.file import json_object, read_log
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import Block, Resume
 from analysis.read.matching import matched_blocks
-from harness.core.events import COMPLETED, LEFT
+from harness.core.events import COMPLETED, LEFT, attempt_dirs
 
 BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
 SLURM_ENERGY = "slurm_energy.json"
@@ -113,18 +113,18 @@ def is_read(name: str) -> bool:
 
 
 def read_attempts(
-    folders: Sequence[Path], timed_by_first: bool = False, synchronous: bool = True, one_node: bool = False
+    run_dir: Path, timed_by_first: bool = False, synchronous: bool = True, one_node: bool = False
 ) -> list[Attempt]:
     """Read the attempts of the current measurement that have begun, in order.
 
-    folders: of all attempts, in order. timed_by_first: only rank 0 times the steps, as with a pattern over its output.
-    synchronous: the ranks end a step together. one_node: all ranks are on one node.
+    timed_by_first: only rank 0 times the steps, as with a pattern over its output. synchronous: the ranks end a step
+    together. one_node: all ranks are on one node.
 
     A completed earlier attempt and all before it belong to a measurement that was replaced; they are not read. Raises
     UnknownVersion, OSError, and ValueError if a replaced result is invalid.
     """
     found: list[Attempt] = []
-    for folder in reversed(folders):
+    for folder in reversed(attempt_dirs(run_dir)):
         names = sorted(os.listdir(folder))
         result = _replaced_result(folder) if REPLACED_RESULT in names else {}
         if result.get("status") == COMPLETED:

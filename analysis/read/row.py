@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
-
-import msgspec
 
 from analysis.read.log.packed import Blocks, unpacked
 from analysis.stats.stability import Trend
@@ -140,7 +139,7 @@ class Run:
 
     def __getitem__(self, column: str) -> Any:
         """Return a column by its name in the table."""
-        return getattr(self, _NESTED_FIELDS.get(column, column))
+        return getattr(self, _FIELDS.get(column, column))
 
     def columns(self) -> dict[str, Any]:
         """Return all columns by their names in the table."""
@@ -248,7 +247,7 @@ class Run:
 
     @staticmethod
     def _read(text: str | None, absent: Any) -> Any:
-        return msgspec.json.decode(text) if text else absent
+        return json.loads(text) if text else absent
 
 
 def _known(value: float | None) -> float:
@@ -257,7 +256,7 @@ def _known(value: float | None) -> float:
 
 
 _KINDS = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
-_NESTED_FIELDS = {field.name.removesuffix(_NESTED): field.name for field in fields(Run) if field.name.endswith(_NESTED)}
+# Names of the fields by column name.
 _FIELDS = {field.name.removesuffix(_NESTED): field.name for field in fields(Run)}
 # Pandas types by column name.
 COLUMNS = {field.name.removesuffix(_NESTED): _KINDS[str(field.type).split(" ")[0]] for field in fields(Run)}

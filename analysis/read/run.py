@@ -5,6 +5,7 @@ File contents never raise: a run that cannot be read becomes a row that says so.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.base.text import printable, text_or_none
-from analysis.base.values import LARGEST_COUNT, as_json, count_of, number_of, seconds_of
+from analysis.base.values import LARGEST_COUNT, count_of, number_of, seconds_of
 from analysis.read.attempt_notes import attempt_notes
 from analysis.read.attempts import (
     BEGIN,
@@ -63,11 +64,10 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
         row |= asked_columns(spec, site, run_id)
         result = read_result(run_dir)
         row |= _result_columns(result, site)
-        folders = attempt_dirs(run_dir)
-        row |= _last_attempt(folders)
+        row |= _last_attempt(run_dir)
         timed_by_first = spec.workload is not None and spec.workload.pattern is not None
         synchronous = spec.workload is not None or info(spec.strategy).synchronous
-        attempts = read_attempts(folders, timed_by_first, synchronous, spec.placement.nodes == 1)
+        attempts = read_attempts(run_dir, timed_by_first, synchronous, spec.placement.nodes == 1)
     except (ValueError, OSError, RecursionError) as error:
         message = _message(error, run_dir)
         kind = OTHER_VERSION if isinstance(error, UnknownVersion) else NO_FILE
@@ -92,15 +92,16 @@ def _result_columns(result: Mapping[str, Any] | None, site: Site) -> dict[str, A
         "exit_code": count_of(result, "exit_code", -LARGEST_COUNT),
         "started": number_of(result, "started"),
         "ended": number_of(result, "ended"),
-        "stderr_tail": as_json([printable(str(line)) for line in tail] if isinstance(tail, list) else []),
+        "stderr_tail": json.dumps([printable(str(line)) for line in tail] if isinstance(tail, list) else []),
     }
     if columns["status"] == FAILED and not columns["reason"]:
         columns["reason"] = "result.json gives no reason"
     return columns
 
 
-def _last_attempt(folders: Sequence[Path]) -> dict[str, Any]:
+def _last_attempt(run_dir: Path) -> dict[str, Any]:
     """Return the number of the last attempt, even if it has not begun."""
+    folders = attempt_dirs(run_dir)
     if not folders:
         return {}
     return {"attempt": min(int(folders[-1].name.removeprefix("attempt-")), LARGEST_COUNT)}
@@ -135,7 +136,7 @@ def _measured_columns(spec: RunSpec, row: Mapping[str, Any], attempts: Sequence[
     notes += protocol_notes(ranks, own_steps)
     notes += run_notes(columns)
     if fallbacks := list(dict.fromkeys(what for rank in ranks.values() for what in rank.fallbacks)):
-        columns["fallbacks"] = as_json(fallbacks)
+        columns["fallbacks"] = json.dumps(fallbacks)
         notes += fallbacks
     if spec.verify:
         # The other ranks wait while rank 0 verifies its network, so this start-up is not typical.
@@ -188,7 +189,7 @@ def _device_columns(pieces: Sequence[Piece], last: Mapping[int, RankLog]) -> dic
     logs = [*(piece.attempt.ranks for piece in pieces), last]
     starts = [rank.start for ranks in logs for rank in ranks.values() if rank.start is not None]
     names = sorted({printable(name) for s in starts if isinstance(name := s.get("device_name"), str)})
-    return {"device_names": as_json(names)} if starts else {}
+    return {"device_names": json.dumps(names)} if starts else {}
 
 
 def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def _start_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
         "gradient_bytes": count_of(first.start, "gradient_bytes", 0),
     }
     if isinstance(versions, dict):
-        columns["versions"] = as_json({printable(k): printable(str(v)) for k, v in versions.items()})
+        columns["versions"] = json.dumps({printable(k): printable(str(v)) for k, v in versions.items()})
     if isinstance(communication, str):
         columns["communication"] = printable(communication)
     return columns
@@ -252,7 +253,7 @@ def _startup_columns(attempts: Sequence[Attempt], ranks: Mapping[int, RankLog]) 
     timed = [{printable(k): v for k in part if (v := seconds_of(part, k)) is not None} for part in parts]
     slowest = max(timed, key=lambda part: sum(part.values()), default=None)
     if slowest:
-        columns |= {"startup": as_json(slowest), "startup_seconds": sum(slowest.values())}
+        columns |= {"startup": json.dumps(slowest), "startup_seconds": sum(slowest.values())}
     first = attempts[0] if attempts else None
     if first is None or first.clock_jumped:
         return columns

@@ -23,7 +23,6 @@ from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.points import step_seconds_of
 from analysis.tables.series import series_of
-from harness.core.events import attempt_dirs
 from harness.core.run_files import RUNS as RUN_FOLDERS
 from harness.core.spec import WEAK
 from harness.core.strategies import info
@@ -176,7 +175,7 @@ def _noise(completed: Sequence[Run], folder: Path) -> Noise | None:
     found: list[list[list[float]]] = []
     steps = 1
     for run in completed:
-        attempts = read_attempts(attempt_dirs(folder / RUN_FOLDERS / run.run_id))
+        attempts = read_attempts(folder / RUN_FOLDERS / run.run_id)
         ranks = next((attempt.ranks for attempt in reversed(attempts) if attempt.ranks), {})
         logged = [rank.probes.get(("no_sync", None), {}) for rank in ranks.values()]
         rounds = sorted(set.intersection(*map(set, logged))) if logged else []

@@ -19,7 +19,6 @@ from project import Cli
 
 from analysis.read.attempts import read_attempts
 from analysis.read.run import read_run_row
-from harness.core.events import attempt_dirs
 from harness.core.serialization import write_json
 from harness.core.spec import RunSpec, read_run, write_run
 from harness.worker.emulated_noise import seconds_with_noise
@@ -142,7 +141,7 @@ def simulated_from(cli: Cli, study: Path, ranks: int) -> dict[str, float]:
 
 def no_sync_seconds(run_dir: Path) -> dict[int, np.ndarray]:
     """Return the seconds of each rank's step without synchronisation, by round."""
-    ranks = read_attempts(attempt_dirs(run_dir))[-1].ranks.values()
+    ranks = read_attempts(run_dir)[-1].ranks.values()
     rounds = [rank.probes[("no_sync", None)] for rank in ranks]
     return {number: np.array([own[number][1] / own[number][0] for own in rounds]) for number in rounds[0]}
 

@@ -11,7 +11,6 @@ from studies import logged
 
 from analysis.read.attempts import pieces_of, read_attempts
 from analysis.read.log.values import MEASURE
-from harness.core.events import attempt_dirs
 
 STEP = re.compile(r"^(?:.*[\]:] ?)?step (\d+) ([\d.]+)", re.MULTILINE)
 TOLERANCE = 0.02
@@ -44,7 +43,7 @@ def compared(run_dir: Path, by_pattern: bool = False) -> Compared:
     ended inside of its last step, before it prints it.
     """
     times = own_times(run_dir)
-    (piece,) = pieces_of(read_attempts(attempt_dirs(run_dir), by_pattern), completed=True)
+    (piece,) = pieces_of(read_attempts(run_dir, by_pattern), completed=True)
     assert piece.left_out == 0, "blocks do not match across ranks"
     blocks = [block for block in piece.blocks if block.phase == MEASURE]
     ends = [*(block.step for block in blocks[1:]), max(times)]

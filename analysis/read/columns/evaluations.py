@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,6 @@ from operator import attrgetter, gt
 from typing import Any
 
 from analysis.base.numbers import total_if_known
-from analysis.base.values import as_json
 from analysis.read.attempts import Attempt, Piece, allocated
 from analysis.read.log.values import Evaluation
 
@@ -27,7 +27,7 @@ def evaluation_columns(attempts: Sequence[Attempt], pieces: Sequence[Piece]) -> 
         return {}
     trained = _Trained(pieces)
     entries = [_entry(attempts, trained, attempt, found) for attempt, found in counting]
-    return {"evaluations": as_json(entries)}
+    return {"evaluations": json.dumps(entries)}
 
 
 def _counting(pieces: Sequence[Piece]) -> list[tuple[Attempt, Evaluation]]:

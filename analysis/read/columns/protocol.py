@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.base.values import as_json
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST, SCRIPT_ENDED, Outcome, Probing
 from harness.core.measuring.precision import mean_error
@@ -99,9 +99,9 @@ def probe_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
         elif probe in ("cached_batch", "no_sync"):
             columns[f"{probe}_seconds"] = slowest
     if messages:
-        columns["allreduce"] = as_json(messages)
+        columns["allreduce"] = json.dumps(messages)
     if rounds:
-        columns["probes"] = as_json({probe: rounds[probe] for probe in PROBES if probe in rounds})
+        columns["probes"] = json.dumps({probe: rounds[probe] for probe in PROBES if probe in rounds})
     return columns
 
 

@@ -6,6 +6,7 @@ Sums stay sums; analysis/measures/resources.py divides them into rates for a who
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from analysis.base.numbers import total_if_known
 from analysis.base.text import printable
-from analysis.base.values import as_json, count_of, is_count, number_of, seconds_of
+from analysis.base.values import count_of, is_count, number_of, seconds_of
 from analysis.read.attempts import Attempt, Piece
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
@@ -43,7 +44,7 @@ def resource_columns(
     if whole and len(whole) == len(events):
         found |= _used(whole, nodes) | {"nccl": _nccl(whole)}
     found["device"] = _device(ranks)
-    return {"resources": as_json(found)}
+    return {"resources": json.dumps(found)}
 
 
 def _used(events: Sequence[Mapping[str, Any]], nodes: int) -> dict[str, Any]:

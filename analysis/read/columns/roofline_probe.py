@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from analysis.base.text import printable
-from analysis.base.values import as_json, number_of
+from analysis.base.values import number_of
 from analysis.read.log.rank import RankLog
 
 
@@ -23,4 +24,4 @@ def ceiling_columns(ranks: Mapping[int, RankLog]) -> dict[str, Any]:
     }
     reasons = sorted({printable(str(event["reason"])) for event in told if event.get("reason")})
     least = {short: min(filter(None, values)) if all(values) else None for short, values in rates.items()}
-    return {"ceilings": as_json({**least, "reason": "; ".join(reasons) or None})}
+    return {"ceilings": json.dumps({**least, "reason": "; ".join(reasons) or None})}

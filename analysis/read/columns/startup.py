@@ -11,11 +11,12 @@ out where that is not known.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.base.values import as_json, number_of, seconds_of
+from analysis.base.values import number_of, seconds_of
 from analysis.read.attempts import BEGIN, Attempt
 from analysis.read.log.file import json_object
 from analysis.read.log.rank import RankLog
@@ -56,7 +57,7 @@ def startup_columns(run_dir: Path, attempts: Sequence[Attempt]) -> dict[str, Any
         total = max(sum(parts.values()) for parts in known.values())
     since = "rank" if "launch" not in spread else "job" if before else "watchers"
     split = {"total": total, "from": since, "slowest_rank": slowest, "staged": staged, "parts": spread}
-    return {"startup_split": as_json(split)}
+    return {"startup_split": json.dumps(split)}
 
 
 def _parts(log: RankLog, begin: float | None) -> dict[str, float]:

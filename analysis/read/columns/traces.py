@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.base.values import as_json
 from analysis.read.attempts import Attempt
 from analysis.read.row import Run
 from harness.core import run_files
@@ -42,7 +42,7 @@ def trace_columns(run_dir: Path, asked: str, attempts: Sequence[Attempt]) -> dic
         for rank, log in attempt.ranks.items()
         if log.trace is not None
     ]
-    return {"traces": as_json(found)} if found or asked != NO_TRACE else {}
+    return {"traces": json.dumps(found)} if found or asked != NO_TRACE else {}
 
 
 def traced(run: Run) -> Traced | None:

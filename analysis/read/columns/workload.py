@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from analysis.base.text import duration, printable
-from analysis.base.values import as_json
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import HOOKS, MEASURE, PATTERN, PROBE, SCRIPT_ENDED, Block, Seen
 from harness.core.spec import RunSpec
@@ -57,7 +57,7 @@ def workload_columns(
         "method": seen.method if seen else PATTERN if workload.pattern else None,
         "unit": printable(workload.unit),
         "samples_per_step": float(workload.samples_per_step),
-        "data_waits": as_json(waits) if waits and len(waits) == len(measured) else None,
+        "data_waits": json.dumps(waits) if waits and len(waits) == len(measured) else None,
         "left_out_seconds": math.fsum(left_out) if left_out else None,
     }
 

@@ -7,13 +7,11 @@ nearly every run, are stored as first value and increment.
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from analysis.base.values import as_json
 from analysis.read.log.values import Block
 
 
@@ -41,14 +39,14 @@ def packed(blocks: Sequence[Block]) -> str:
         "steps": _even([block.n for block in blocks]),
         "samples": _even([block.samples for block in blocks]),
     }
-    return as_json({**columns, "seconds": base64.b64encode(seconds).decode("ascii")})
+    return json.dumps({**columns, "seconds": base64.b64encode(seconds).decode("ascii")})
 
 
 def unpacked(text: str | None) -> Blocks:
     """Unpack the result of `packed`; empty if the run has no measured block."""
     if not text:
         return Blocks([], [], [], [])
-    columns = msgspec.json.decode(text)
+    columns = json.loads(text)
     data = base64.b64decode(columns["seconds"])
     n = len(data) // 8
     step, steps, samples = (_whole(columns[name], n) for name in ("step", "steps", "samples"))

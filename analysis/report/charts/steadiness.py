@@ -83,7 +83,7 @@ def steadiness_charts(findings: Findings, looks: Looks) -> list[Chart]:
             "steadiness",
             spec_of(
                 {"height": HEIGHT, "layer": _layers(data, facts, looks)},
-                {BLOCKS: data, RUNS: facts, MEDIAN: [{}]},  # a rule for each row
+                {BLOCKS: data, RUNS: facts, MEDIAN: [{}]},  # one row, since each has a rule
                 looks.controls(),
             ),
             f"Step time of the blocks of {len(drawn)} runs relative to the median of their point, from the first block "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from analysis.base.column import TEXT, Column
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # First characters of a spreadsheet's formula (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_MAY_BEGIN_ONE = re.compile(r'(?:^|[,\n])"?[=+\-@\t\r]')
 
 
 def inert(text: str) -> str:
@@ -22,11 +25,8 @@ def inert(text: str) -> str:
     return text
 
 
-def inert_csv(table: str) -> str:
-    """Return the CSV table without formulas."""
-    if not _MAY_BEGIN_ONE.search(table):  # nearly always: lists of runs are long
-        return table
-    stream = io.StringIO()
-    rows = csv.reader(io.StringIO(table, newline=""))
-    csv.writer(stream, lineterminator="\n").writerows([inert(cell) for cell in row] for row in rows)
-    return stream.getvalue()
+def csv_of_frame(frame: pd.DataFrame, columns: Mapping[str, Column]) -> str:
+    """Format as CSV, with an apostrophe before text that a spreadsheet would run; absent values are empty."""
+    texts = [name for name, column in columns.items() if column.kind == TEXT]
+    frame = frame.assign(**{name: frame[name].map(inert, na_action="ignore") for name in texts})
+    return frame.to_csv(index=False, lineterminator="\n")

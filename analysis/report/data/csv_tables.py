@@ -9,7 +9,7 @@ from analysis.base.column import COUNT, TEXT, Column, table
 from analysis.base.frames import frame_of
 from analysis.measures import comparisons, data_price, decisions, equal_work, learning, resources
 from analysis.report import losses, roofline, startup
-from analysis.report.data.cells import inert_csv
+from analysis.report.data.cells import csv_of_frame
 from analysis.report.losses import breakdown_row
 from analysis.tables.columns import of_point
 
@@ -40,8 +40,8 @@ DAMAGE = table(
 
 
 def csv_of(findings: Findings) -> dict[str, bytes]:
-    """Return the tables by file name, with an apostrophe before text that a spreadsheet would run."""
-    return {name: inert_csv(text).encode("utf-8") for name, text in csv_tables(findings).items()}
+    """Return the tables by file name."""
+    return {name: text.encode("utf-8") for name, text in csv_tables(findings).items()}
 
 
 def csv_tables(findings: Findings) -> dict[str, str]:
@@ -68,7 +68,7 @@ def csv_tables(findings: Findings) -> dict[str, str]:
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str:
     """Format as CSV, one line per row."""
     kinds = {name: column.kind for name, column in columns.items()}
-    return frame_of([_cells(row) for row in rows], kinds).to_csv(index=False, lineterminator="\n")
+    return csv_of_frame(frame_of([_cells(row) for row in rows], kinds), columns)
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, Any]:

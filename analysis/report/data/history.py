@@ -94,9 +94,8 @@ def _logged(run_dir: Path, run: Run) -> dict[int, tuple[float | None, float | No
     """Return rank 0's (t, loss) by first step of each block, from the attempts whose steps count."""
     found: dict[int, tuple[float | None, float | None]] = {}
     try:
-        attempts = attempt_dirs(run_dir)
-        folders = {int(path.name.removeprefix("attempt-")): path for path in attempts}
-        for piece in pieces_of(read_attempts(attempts, run.method == PATTERN), run.completed):
+        folders = {int(path.name.removeprefix("attempt-")): path for path in attempt_dirs(run_dir)}
+        for piece in pieces_of(read_attempts(run_dir, run.method == PATTERN), run.completed):
             counted = {block.step for block in piece.blocks}
             for event in read_events(folders[piece.attempt.number] / "events.rank0.jsonl").events:
                 step = count_of(event, "step", 0) if event["ev"] == "steps" else None

@@ -12,7 +12,7 @@ from analysis.base.frames import frame_of
 from analysis.base.text import printable, versions_text
 from analysis.base.values import number_of
 from analysis.read.row import Run
-from analysis.report.data.cells import inert
+from analysis.report.data.cells import csv_of_frame
 from analysis.tables.pairing import spec_of
 from analysis.tables.point import Point
 from analysis.tables.throughput import goodput
@@ -127,12 +127,8 @@ def run_rows(study: Study, points: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def runs_csv(table: pd.DataFrame) -> bytes:
-    """Format as CSV: absent values are empty, texts that a spreadsheet would run begin with an apostrophe."""
-    table = table.copy()
-    for name, column in COLUMNS.items():
-        if column.kind == TEXT:
-            table[name] = table[name].map(inert, na_action="ignore")
-    return table.to_csv(index=False, lineterminator="\n").encode("utf-8")
+    """Format as CSV."""
+    return csv_of_frame(table, COLUMNS).encode("utf-8")
 
 
 def runs_parquet(table: pd.DataFrame) -> bytes:

@@ -50,4 +50,4 @@ def comparison_figures(
     }
     looks = Looks(legend, list(dict.fromkeys(legend.values())), own, paper.letters())
     spec = figure_spec(throughput_chart(drawn, looks), paper)
-    return {f"{NAME}.{kind}": rendered(spec, kind, paper.width_mm) for kind in FORMATS}
+    return {f"{NAME}.{kind}": content for kind, content in rendered(spec, FORMATS, paper.width_mm).items()}

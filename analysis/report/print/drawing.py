@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
@@ -58,7 +58,7 @@ def begin(specs: Iterable[Mapping[str, Any]], width_mm: float) -> None:
     for spec in map(json.dumps, specs):
         if _pool is not None and (spec, width_mm) not in _begun:
             with contextlib.suppress(BrokenProcessPool):
-                _begun[spec, width_mm] = _pool.submit(_pictures, spec, width_mm)
+                _begun[spec, width_mm] = _pool.submit(_rendered, spec, FORMATS, width_mm)
 
 
 def end_processes() -> None:
@@ -69,13 +69,13 @@ def end_processes() -> None:
         _pool = None
 
 
-def rendered(spec: Mapping[str, Any], kind: str, width_mm: float) -> bytes:
-    """Render a figure in one of FORMATS. Without dates, so equal studies give equal files."""
+def rendered(spec: Mapping[str, Any], kinds: Sequence[str], width_mm: float) -> dict[str, bytes]:
+    """Render a figure in these of FORMATS. Without dates, so equal studies give equal files."""
     text = json.dumps(spec)
-    if (begun := _begun.get((text, width_mm))) and not begun.cancelled():
+    if begun := _begun.get((text, width_mm)):
         with contextlib.suppress(BrokenProcessPool):  # processes do not work here
-            return begun.result()[kind]
-    return _rendered(text, kind, width_mm)
+            return {kind: begun.result()[kind] for kind in kinds}
+    return _rendered(text, kinds, width_mm)
 
 
 @lru_cache(maxsize=64)  # the same figures go into figures/ and report.pdf
@@ -106,15 +106,14 @@ def _end_with(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _pictures(spec: str, width_mm: float) -> dict[str, bytes]:
-    """Render a figure in all formats."""
-    return {kind: _rendered(spec, kind, width_mm) for kind in FORMATS}
+def _rendered(spec: str, kinds: Sequence[str], width_mm: float) -> dict[str, bytes]:
+    svg = drawing(spec)
+    return {kind: _in_format(kind, svg, width_mm) for kind in kinds}
 
 
-def _rendered(spec: str, kind: str, width_mm: float) -> bytes:
+def _in_format(kind: str, svg: str, width_mm: float) -> bytes:
     import vl_convert
 
-    svg = drawing(spec)
     if kind == "svg":
         return with_widths(_sized(svg, width_mm, "mm")).encode("utf-8")
     svg = _sized(svg, width_mm * 72 / 25.4, "")  # one pixel becomes one point

@@ -39,9 +39,9 @@ def figures_of(findings: Findings, paper: Paper = PAPER) -> dict[str, bytes]:
 def drawn(findings: Findings, kinds: Sequence[str], paper: Paper = PAPER) -> dict[str, bytes]:
     """Return the figures in these formats (of FORMATS), by file name."""
     return {
-        f"{name}.{kind}": rendered(spec, kind, paper.width_mm)
+        f"{name}.{kind}": content
         for name, spec in figure_specs(findings, paper).items()
-        for kind in kinds
+        for kind, content in rendered(spec, kinds, paper.width_mm).items()
     }
 
 

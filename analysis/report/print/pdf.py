@@ -56,7 +56,7 @@ def pdf_of(findings: Findings) -> dict[str, bytes]:
     specs = figure_specs(findings, PAPER)
     blocks = blocks_of(findings, specs)
     names = [block.name for block in blocks if isinstance(block, Picture)]
-    pictures = {name: rendered(specs[name], "pdf", PAPER.width_mm) for name in names}
+    pictures = {name: rendered(specs[name], ("pdf",), PAPER.width_mm)["pdf"] for name in names}
     study, rows = findings.study, findings.points
     subtitle = f"{moment(study.created)}. {measured_on(rows)}" if rows else moment(study.created)
     return {"report.pdf": pdf_of_blocks(study.name, subtitle, study.created, blocks, pictures)}

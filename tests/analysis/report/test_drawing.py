@@ -9,13 +9,12 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_for
 from project import PROJECT
 
 from analysis.report.print import drawing
@@ -54,14 +53,14 @@ def _two_cores() -> None:
 @pytest.mark.usefixtures("_two_cores")
 def test_what_is_rendered_beside_is_what_is_rendered_here(monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [spec_of(value) for value in (1.0, 2.0, 3.0)]
-    here = [[rendered(spec, kind, WIDTH) for kind in FORMATS] for spec in specs]
+    here = [rendered(spec, FORMATS, WIDTH) for spec in specs]
     drawing.drawing.cache_clear()
     with beside():
         begin(specs, WIDTH)
-        monkeypatch.setattr(drawing, "_rendered", None)  # not rendered here
-        assert [[rendered(spec, kind, WIDTH) for kind in FORMATS] for spec in specs] == here
+        monkeypatch.setattr(drawing, "_in_format", None)  # not rendered here
+        assert [rendered(spec, FORMATS, WIDTH) for spec in specs] == here
         end_processes()
-        assert [rendered(spec, "svg", WIDTH) for spec in specs] == [svg for _, svg, _ in here]
+        assert [rendered(spec, FORMATS, WIDTH) for spec in specs] == here
 
 
 @pytest.mark.usefixtures("_two_cores")
@@ -72,10 +71,10 @@ def test_figures_are_drawn_here_if_the_processes_die() -> None:
         for pid in renderers_of(os.getpid()):
             os.kill(pid, signal.SIGKILL)
         begun = list(drawing._begun.values())
-        svg = rendered(spec, "svg", WIDTH)
+        svg = rendered(spec, ("svg",), WIDTH)
         assert drawing.drawing(json.dumps(spec_of(5.0)))
     assert any(isinstance(future.exception(), BrokenProcessPool) for future in begun)
-    assert svg == rendered(spec, "svg", WIDTH)
+    assert svg == rendered(spec, ("svg",), WIDTH)
 
 
 @pytest.mark.usefixtures("_two_cores")
@@ -93,7 +92,7 @@ def test_figures_are_drawn_here_if_no_process_can_be_started(free: int) -> None:
     try:
         assert drawing._pool is None
         begin([spec], WIDTH)
-        assert rendered(spec, "png", WIDTH)
+        assert rendered(spec, ("png",), WIDTH)
     finally:
         context.__exit__(None, None, None)
 
@@ -107,27 +106,19 @@ def test_the_processes_end_with_one_that_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT, stdout=subprocess.PIPE)
     assert parent.stdout is not None
     parent.stdout.readline()
-    soon(lambda: bool(renderers_of(parent.pid)))
+    wait_for(lambda: bool(renderers_of(parent.pid)))
     children = renderers_of(parent.pid)
     parent.kill()
     parent.wait()
-    soon(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
 def test_one_paint_has_its_own_opacity() -> None:
     """A PDF viewer composes a shape with an opacity on a page of its own."""
-    svg = rendered(spec_of(6.0), "svg", WIDTH).decode()
+    svg = rendered(spec_of(6.0), ("svg",), WIDTH)["svg"].decode()
     shapes = re.findall(r'<(?:path|line|rect) [^>]*\bopacity="0\.[^>]*>', svg)
     assert sum(' stroke-opacity="0.5"' in shape for shape in shapes) == 1
     assert sum(' fill-opacity="0.25"' in shape for shape in shapes) == 1
     both = [shape for shape in shapes if ' opacity="' in shape]
     assert len(both) == 4  # two bars, with an outline; two rules, whose two opacities multiply
     assert all(' opacity="0.75"' in shape or ' stroke-opacity="0.4"' in shape for shape in both)
-
-
-def soon(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until it holds. Raises AssertionError if it does not within that time."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
