@@ -77,7 +77,7 @@ install_mpi() {
 install_horovod() {
   [ "$HOROVOD" = 1 ] || return 0
   local framework=$1 patches=() patch wheels
-  for patch in release "${@:2}"; do patches+=("$here/patches/horovod-$(pinned horovod)-$patch.patch"); done
+  for patch in quick "${@:2}"; do patches+=("$here/patches/horovod-$(pinned horovod)-$patch.patch"); done
   install cloudpickle psutil pyyaml packaging cffi
   wheels=${HARNESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scaling-harness}/wheels/$(key_of_horovod)
   if [ -d "$wheels" ]; then
