@@ -6,8 +6,8 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv/bin/python
 # Environments to build, one per framework; keras uses the one of tensorflow.
 ENVS ?= pytorch tensorflow mxnet jax
-# Parallel tests. Many mostly wait, so 4 suit 2 cores; each worker starts its own cluster.
-WORKERS ?= 4
+# Parallel tests. Many mostly wait, so 5 suit 2 cores; each worker starts its own cluster.
+WORKERS ?= 5
 # Package sets of sbatch/system-packages.sh.
 SETS ?= slurm browser latex
 # Minutes of faults in a soak, and their seed.

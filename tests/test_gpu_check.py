@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from environments import in_environment
+from processes import wait_for
 from project import PROJECT, TEST_PATH
 
 from benchmarks.gpu_check import command, results, runs
@@ -148,7 +149,7 @@ def test_a_section_that_hangs_is_killed_with_what_it_started(sections: Any, tmp_
     assert "killed" in document["hang"]["reason"]
     assert document["right"]["status"] == "passed"
     _, process = document["hang"]["figures"]
-    assert ended(int(process["value"]))
+    wait_for(lambda: ended(int(process["value"])), 10)  # a killed process takes a moment to end
 
 
 def test_results_are_kept_when_the_command_is_terminated(sections: Any, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_results_are_kept_when_the_command_is_terminated(sections: Any, tmp_path
     assert command.main(["--out", str(out), "--budget", "500"]) == 143
     document = json.loads(out.read_text(encoding="utf-8"))
     assert [document[name]["status"] for name in ("right", "hang")] == ["passed", "interrupted"]
-    assert ended(int(document["hang"]["figures"][1]["value"]))
+    wait_for(lambda: ended(int(document["hang"]["figures"][1]["value"])), 10)
 
 
 def ended(pid: int) -> bool:

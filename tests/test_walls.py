@@ -16,6 +16,9 @@ from project import PROJECT
 
 import analysis.__main__ as analysis
 
+# One worker parses the sources.
+pytestmark = pytest.mark.xdist_group("walls")
+
 STANDARD = set(sys.stdlib_module_names)
 FRAMEWORKS = {"torch", "tensorflow", "keras", "mxnet", "jax", "horovod", "mpi4py", "nvidia"}
 # By name of an adapter's folder, or of a file. Keras 2 comes with TensorFlow as tf.keras; Horovod has a part for each

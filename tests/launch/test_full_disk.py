@@ -82,7 +82,7 @@ def test_a_disk_that_fills_up_during_a_run_ends_it_in_one_sentence(
     fill: Callable[[Path, int], None],
     moment: Callable[[Path], bool],
 ) -> None:
-    asked = (*RUN, f"results={small}", "measure.steps=1500", "measure.precision=null")
+    asked = (*RUN, f"results={small}", "measure.steps=300", "measure.precision=null")
     with started(tmp_path, *asked) as process:
         wait_for(lambda: moment(small), 120)
         fill(small, 0)

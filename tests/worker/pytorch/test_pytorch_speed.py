@@ -148,7 +148,7 @@ def test_horovod_is_told_what_is_asked_for_and_the_run_keeps_it(cli: Cli, torch_
     assert variables["HOROVOD_AUTOTUNE"] == "1"
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_loss_scaling_with_a_fused_optimiser_skips_steps_and_stays_in_its_memory(optimizer: str) -> None:
     found = in_environment("pytorch", "speed_side", "loss_scaling", optimizer)
     moved, scales = found["moved"], found["scales"]

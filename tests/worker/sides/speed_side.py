@@ -214,7 +214,7 @@ def deterministic() -> Dict[str, Any]:
 def loss_scaling(optimizer: str) -> Dict[str, Any]:
     """precision=fp16 with a fused optimiser, from a scale that is too large: steps are skipped until gradients are
     finite. What a CUDA graph of the step would read and write must not move in memory."""
-    trained = adapter(optimizer, "fp16", {"fused": True})
+    trained = adapter(optimizer, "fp16", {"fused": True}, model="cnn_small")
     before = flat(trained.weights())
     trained.scaler._init_scale = 2.0**22
     moved, scales, places = [], [], []
