@@ -40,7 +40,7 @@ test: system login envs data ## all tests; SYSTEM=0: install no system packages,
 	$(VENV) -m pytest -m "not quiet" -n $(WORKERS) --dist loadgroup --durations 15 && exit $$quiet
 
 test-options: login envs ## train every valid pair of options on 1 and 2 ranks and compare with a plain reference
-	$(VENV) -m pytest --whole -m whole tests/options --durations 20
+	$(VENV) -m pytest --whole -m whole tests/options -n 2 --durations 20
 
 test-matrices: export DALI = 1
 test-matrices: system login envs data ## the whole of the matrices of which `make test` runs a selection, but for the options
