@@ -10,8 +10,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(3600)]
 SIDE = check.Side(
     framework="pytorch",
     environment="pytorch",
-    # Rounding: 1e-5; occasionally it moves an activation near 0 across a ReLU, and the difference grows.
-    bound=5e-2,
+    # Rounding: 2e-5; up to 6.3e-2 if it moves an activation across a ReLU, for which initial weights 1e-7 apart suffice
+    # in the reference itself. A learning rate 10 % too large: 0.15.
+    bound=0.1,
     loose={
         # Compiled convolutions and layers divided between ranks round in other places.
         "precision=bf16": 0.3,
