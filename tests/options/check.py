@@ -29,7 +29,8 @@ class Side:
     bound: on the distance of runs that differ from the reference by rounding in fp32. loose: bounds for runs with one
     of these values, such as precision=bf16; a run's largest applies. by_strategy: bounds for strategies that only
     approximate the reference on two ranks. left_out: values that cannot be trained with here, such as those that need
-    a GPU, with the reason. slow: values to train with as rarely as possible.
+    a GPU, with the reason. slow: values to train with as rarely as possible. flips: bounds for runs with one of these
+    values, whose other rounding may move an activation across a ReLU; unlike `loose`, without runs of their own.
     """
 
     framework: str
@@ -39,10 +40,12 @@ class Side:
     by_strategy: Mapping[str, float] = dataclasses.field(default_factory=dict)
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     slow: Sequence[str] = ()
+    flips: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def bound_of(self, run: space.Run) -> float:
         approximate = self.by_strategy.get(run.spec.strategy, 0.0) if run.spec.gpus > 1 else 0.0
-        return max(self.bound, approximate, *(self.loose[value] for value in run.loose))
+        flips = [bound for value, bound in self.flips.items() if value in run.name.split()]
+        return max(self.bound, approximate, *flips, *(self.loose[value] for value in run.loose))
 
     def runs(self, strategy: str, gpus: int) -> list[space.Run]:
         values = space.Values(frozenset(self.loose), frozenset(self.left_out), frozenset(self.slow))

@@ -10,9 +10,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(3600)]
 SIDE = check.Side(
     framework="pytorch",
     environment="pytorch",
-    # Rounding: 2e-5; up to 6.3e-2 if it moves an activation across a ReLU, for which initial weights 1e-7 apart suffice
-    # in the reference itself. A learning rate 10 % too large: 0.15.
-    bound=0.1,
+    # Rounding: 1e-5; occasionally it moves an activation near 0 across a ReLU, and the difference grows.
+    bound=5e-2,
     loose={
         # Compiled convolutions and layers divided between ranks round in other places.
         "precision=bf16": 0.3,
@@ -35,6 +34,8 @@ SIDE = check.Side(
         "strategy.options.placement=own_nodes": "its servers are on further nodes (test_parameter_servers.py)",
     },
     slow=("framework.options.compile=true",),
+    # Measured: 6.3e-2, as the reference from initial weights 1e-7 apart. A learning rate 10 % too large: 0.15.
+    flips={"framework.options.compile=true": 0.1},
 )
 
 
@@ -70,6 +71,8 @@ def test_every_bound_tells_defects_from_the_reference() -> None:
     }
     runs = [check.first(SIDE.runs("allreduce", 2), loose) for loose in ("", *SIDE.loose)]
     runs += [SIDE.runs(strategy, 2)[0] for strategy in SIDE.by_strategy]
+    compiled = (run for run in SIDE.runs("allreduce", 2) if not run.loose and run.spec.framework_options["compile"])
+    runs.append(next(compiled))
     check.assert_bounds_tell_defects(SIDE, runs, defects)
 
 
