@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import forked_commands
@@ -91,6 +93,13 @@ def fashion_mnist() -> Path:
         if (root / "fashion-mnist" / "train-images-idx3-ubyte.gz").exists():
             return root
     pytest.skip("no Fashion-MNIST: get it with sbatch/data/fashion-mnist.sh (`make test` does)")
+
+
+@pytest.fixture
+def trace_parts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The probe's module, imported as in a user's process."""
+    monkeypatch.syspath_prepend(str(PROJECT / "harness" / "probe"))
+    return importlib.import_module("_scaling_probe.trace_parts")
 
 
 @pytest.fixture

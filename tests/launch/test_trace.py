@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from test_local import validate
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SHORT = ("cluster=local", *SMALL, "model=cnn_small")
-STEPS = 2
-TRACED = (*SHORT, "trace=true", f"trace_steps={STEPS}")
+STEPS, MORE_STEPS = 2, 9
+TRACED = (*SHORT, "trace=true")
 # Their messages are PyTorch's own, and all of one step are in its trace on a CPU.
 SEEN = ("allreduce", "fsdp", "zero1", "hybrid", "pipeline", "tensor")
 OF_EVERY_STEP = ("step", "data", "to_device", "train")
@@ -46,6 +47,16 @@ def ranges(path: Path) -> tuple[Counter[str], list[dict[str, Any]]]:
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     return Counter(event["name"] for event in events if event.get("ph") in ("X", "b", "B")), events
+
+
+def hidden_of_each_step(parts_of: Any, events: list[dict[str, Any]]) -> list[float]:
+    """The part of each step's communication that computation covers."""
+    shares = []
+    for step in (event for event in events if event["name"] == "step" and event["ph"] == "X"):
+        parts = parts_of([*events, {**step, "name": "this step"}], "this step")
+        assert parts["communication"] > 0
+        shares.append(1 - parts["exposed_communication"] / parts["communication"])
+    return shares
 
 
 def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
@@ -127,10 +138,10 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
     ids=" ".join,
 )
 def test_parts_are_told_of_traces_that_show_all_messages(
-    torch_python: Path, cli: Cli, tmp_path: Path, asked: tuple[str, ...]
+    torch_python: Path, cli: Cli, trace_parts: Any, tmp_path: Path, asked: tuple[str, ...]
 ) -> None:
     """gloo's messages from other threads, averages every eighth step, sockets of servers and MPI are not all seen."""
-    done = cli("harness", "-m", "gpus=2", *TRACED, *asked)
+    done = cli("harness", "-m", "gpus=2", *TRACED, f"trace_steps={MORE_STEPS}", *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     for run_dir in run_dirs(tmp_path):
         spec = read_json(run_dir / "spec.json")["spec"]
@@ -140,14 +151,21 @@ def test_parts_are_told_of_traces_that_show_all_messages(
             validate(event, "events")
             seen = strategy in SEEN or options.get("sync_every") == 1
             assert (event["reason"], "parts" in event) == (None, seen), strategy
-            assert ranges(run_dir / "attempt-1" / event["file"])[0]["step"] == STEPS
+            names, events = ranges(run_dir / "attempt-1" / event["file"])
+            assert names["step"] == MORE_STEPS
             if strategy == "tensor" or options.get("overlap") is False:  # nothing hides their messages
-                assert event["parts"]["exposed_communication"] > 0.9 * event["parts"]["communication"] > 0
+                # On a busy machine, gloo's thread may be stopped between a message's end and its record of it, and
+                # the step goes on: in some steps, not in most.
+                shares = hidden_of_each_step(trace_parts.parts_of, events)
+                assert len(shares) == MORE_STEPS
+                assert statistics.median(shares) < 0.1, shares
 
 
 def test_every_other_framework_traces_by_its_own_profiler(environments: None, cli: Cli, tmp_path: Path) -> None:
     frameworks = {"tensorflow": "tf.profiler", "mxnet": "mxnet.profiler", "jax": "jax.profiler"}
-    done = cli("harness", "-m", "gpus=1", f"framework={','.join(frameworks)}", *TRACED, timeout=500)
+    done = cli(
+        "harness", "-m", "gpus=1", f"framework={','.join(frameworks)}", *TRACED, f"trace_steps={STEPS}", timeout=500
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for run_dir in run_dirs(tmp_path):
         framework = read_json(run_dir / "spec.json")["spec"]["framework"]

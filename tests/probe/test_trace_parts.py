@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import random
 from typing import Any
 
 import pytest
-from ranks import PROBE
 
 TRAINING, WORKER, STREAM, OTHER_STREAM = 100, 200, 7, 20
 Event = dict[str, Any]
-
-
-@pytest.fixture
-def trace_parts(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(PROBE))
-    return importlib.import_module("_scaling_probe.trace_parts")
 
 
 def event(name: str, begin: float, end: float, cat: str, tid: int = TRAINING) -> Event:

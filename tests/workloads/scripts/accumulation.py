@@ -34,8 +34,7 @@ def main():
                 optimizer.step()
                 optimizer.zero_grad()
                 step += 1
-                if dist.get_rank() == 0:
-                    print("step", step, time.perf_counter(), flush=True)
+                print("step", step, time.perf_counter(), flush=True)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,7 @@ def main():
             loss(judge(fake), torch.ones(len(real), 1)).backward()
             generator_optimizer.step()
             step += 1
-            if dist.get_rank() == 0:
-                print("step", step, time.perf_counter(), flush=True)
+            print("step", step, time.perf_counter(), flush=True)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ def main():
             nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
             step += 1
-            if hvd.rank() == 0:
-                print("step", step, time.perf_counter(), flush=True)
+            print("step", step, time.perf_counter(), flush=True)
 
 
 if __name__ == "__main__":
