@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import os
 import platform
@@ -52,6 +53,9 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     nccl_requested = (
         nccl.enable_log(os.environ, nccl_log) if spec.measure.record and spec.cluster.device == "cuda" else None
     )
+    # What a framework makes while it is imported stays. Looking for garbage in it again and again took a fifth of
+    # PyTorch's imports, half of which come with the first optimizer.
+    gc.disable()
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
     startup.lap("imports")
     saved, ignored = latest(run_dir, site.code_version)
@@ -61,6 +65,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     startup.lap("data")
     gpu_sharing.check(spec, site, rendezvous)
     adapter = framework.Adapter(spec, site, rendezvous, batches)
+    gc.enable()  # before batches.start(), which may fork
     whiten(spec, train, adapter)
     batches.start()
     assert adapter.joined_at is not None, "an adapter must call self.joined() after the rendezvous"
