@@ -27,15 +27,18 @@ while true; do step=$((step + 1)); sleep 0.01; echo "step $step: 10.0 ms"; done
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize(
+    "launchers", [("torchrun",), pytest.param(("harness", "torchrun", "mpirun"), marks=pytest.mark.whole)], ids=",".join
+)
 def test_ranks_of_each_launcher_on_two_nodes_are_told_the_same_step(
-    cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path
+    cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path, launchers: tuple[str, ...]
 ) -> None:
     (tmp_path / "train.py").write_text(RANKS_OF_MPI + DDP)
-    sweep = ("-m", "workload.launcher=harness,torchrun,mpirun", f"workload.python={torch_python}")
+    sweep = ("-m", f"workload.launcher={','.join(launchers)}", f"workload.python={torch_python}")
     measure = ("cluster.gpus_per_node=1", "measure.steps=3000", "measure.precision=0.3")
     done = cli("harness", "gpus=2", "workload=script", *sweep, *SLURM, *measure, *TRAIN, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(run_dirs(tmp_path)) == 3
+    assert len(run_dirs(tmp_path)) == len(launchers)
     for run_dir in run_dirs(tmp_path):
         assert len(set(hosts(run_dir))) == 2
         assert [start["world_size"] for start in starts(run_dir)] == [2, 2]

@@ -1,4 +1,7 @@
-"""Every framework with every strategy it offers, on this machine with real images: all do the same work."""
+"""Every framework with every strategy it offers, on this machine with real images: all do the same work.
+
+A selection is compared by default, on two nodes (tests/cluster/test_frameworks_on_slurm.py).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,10 @@ from studies import logged, losses, read_json, run_dirs, study_dir
 
 from harness.worker.checks import verify
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.whole, pytest.mark.torch, pytest.mark.timeout(900)]
 
 # The published comparison and JAX, which Horovod does not support.
 SWEEP = ("framework=pytorch,tensorflow,keras,mxnet,jax", "strategy=allreduce,horovod,mpi", "skip_unsupported=true")
-# Of these, every framework once and every strategy at least once.
-SELECTION = (
-    ("framework=pytorch", "strategy=horovod"),
-    ("framework=tensorflow", "strategy=mpi"),
-    ("framework=keras,jax", "strategy=allreduce"),
-    ("framework=mxnet", "strategy=horovod"),
-)
 SHORT = (
     *("model=resnet20", "dataset=fashion_mnist", "batch=16", "cluster.device=cpu"),
     *("measure=smoke", "measure.probe_steps=0", "measure.evaluate_samples=64"),
@@ -33,21 +29,12 @@ def _environments(environments: None) -> None:
     """Every test here needs all environments."""
 
 
-@pytest.mark.parametrize(
-    ("sweeps", "runs"),
-    [
-        pytest.param(SELECTION, 5, id="selection"),
-        pytest.param((SWEEP,), 5 * 3 - 1, id="every", marks=pytest.mark.whole),
-    ],
-)
-def test_combinations_train_on_real_images_and_do_the_same_work(
-    cli: Cli, fashion_mnist: Path, tmp_path: Path, sweeps: tuple[tuple[str, ...], ...], runs: int
-) -> None:
-    for sweep in sweeps:
-        asked = ("-m", "gpus=2", *sweep, *SHORT, "verify=true", "cluster=local", f"data.root={fashion_mnist}")
-        done = cli("harness", *asked, timeout=850)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "0 failed" in done.stdout
+def test_combinations_train_on_real_images_and_do_the_same_work(cli: Cli, fashion_mnist: Path, tmp_path: Path) -> None:
+    asked = ("-m", "gpus=2", *SWEEP, *SHORT, "verify=true", "cluster=local", f"data.root={fashion_mnist}")
+    done = cli("harness", *asked, timeout=850)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failed" in done.stdout
+    runs = 5 * 3 - 1
     assert len(run_dirs(tmp_path)) == runs
     for run_dir in run_dirs(tmp_path):
         starts, ends = ([*logged(run_dir, kind), *logged(run_dir, kind, rank=1)] for kind in ("start", "end"))
@@ -65,25 +52,18 @@ def test_combinations_train_on_real_images_and_do_the_same_work(
     # Combinations left out are in study.json, and so in the report.
     commands = read_json(study_dir(tmp_path) / "study.json")["invocations"]
     skipped = [sentence for command in commands for sentence in command.get("skipped", [])]
-    assert len(skipped) == (sweeps == (SWEEP,))
-    for sentence in skipped:
-        assert "'horovod' is not offered by framework 'jax'" in sentence
-        assert sentence in " ".join(report.stdout.split())
+    [sentence] = skipped
+    assert "'horovod' is not offered by framework 'jax'" in sentence
+    assert sentence in " ".join(report.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "frameworks",
-    # PyTorch's are in test_evaluations.py.
-    ["mxnet", pytest.param("pytorch,tensorflow,keras,jax", marks=pytest.mark.whole)],
-)
-def test_evaluations_in_the_middle_change_the_training_of_no_framework(
-    cli: Cli, tmp_path: Path, frameworks: str
-) -> None:
+def test_evaluations_in_the_middle_change_the_training_of_no_framework(cli: Cli, tmp_path: Path) -> None:
+    """By default only PyTorch's (test_evaluations.py)."""
     small = ("model=resnet20", "dataset=synthetic", "batch=4", "measure=smoke", "cluster.device=cpu", "cluster=local")
     asked = (
         "-m",
         "gpus=2",
-        f"framework={frameworks}",
+        "framework=pytorch,tensorflow,keras,mxnet,jax",
         "measure.evaluate_samples=21",
         "measure.evaluate_every_samples=0,16",
         *small,

@@ -69,10 +69,11 @@ def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: 
     assert verdicts == dict.fromkeys(set(synchronous) - {"allreduce"}, compared)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("chosen", "tolerance"),
     # BatchNorm normalises a pipeline's microbatches separately.
-    [(("allreduce", "horovod"), 1e-4), pytest.param(("allreduce", "pipeline"), 0.2, marks=pytest.mark.whole)],
+    [(("allreduce", "horovod"), 1e-4), (("allreduce", "pipeline"), 0.2)],
 )
 def test_whitening_layer_is_equal_for_every_transport(
     cli: Cli, tmp_path: Path, chosen: tuple[str, ...], tolerance: float

@@ -19,7 +19,8 @@ def test_killed_streamed_run_sees_the_samples_of_an_uninterrupted_one(
     made = ("harness.shards", "dataset=synthetic", "dataset.train_samples=100", "dataset.test_samples=20")
     done = cli(*made, "--shards", "5")
     assert done.returncode == 0, done.stderr
-    asked = ("gpus=2", "model=resnet20", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
+    asked = ("gpus=2", "model=cnn_small", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
+    asked += ("measure.probe_steps=0",)
     data = ("dataset=synthetic", "dataset.reader=shards", "data.shuffle_buffer=16")
     fault = ("fault=none,kill_rank", "fault.step=5", "fault.rank=1")
     again = ("checkpoint.interval_steps=2", "checkpoint.max_restarts=1")

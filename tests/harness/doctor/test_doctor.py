@@ -182,6 +182,8 @@ def test_gpus_here_and_a_framework_that_cannot_use_them(
     assert done.returncode == 1
 
 
+# By default in a job (tests/cluster/test_doctor_on_slurm.py), and here with a trial that fails.
+@pytest.mark.whole
 @pytest.mark.torch
 def test_the_probe_computes_here_without_a_scheduler(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
     asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", "--only=here", "--probe", "--json")
@@ -210,6 +212,7 @@ def test_a_trial_that_fails_says_why_and_the_others_go_on(cli: Cli, torch_python
     fake.chmod(0o755)
     asked = (*LOCAL, "cluster.device=cpu", "cluster.cpus_per_gpu=1", f"framework.environment={fake}")
     done = cli("harness.doctor", *asked, "--only=here", "--probe", "--json")
+    assert list(tmp_path.iterdir()) == [fake], "looking leaves nothing behind"
     found = checks(done)
     assert found["pytorch: compile=true"]["state"] == "note", "nobody asked for it"
     assert found["pytorch: compile=true"]["found"] == "on this machine: RuntimeError: Cannot find a working triton"
