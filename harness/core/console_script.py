@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import sys
@@ -46,6 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
     """Exit with main's return code. No traceback if the reader of our output, such as `head`, exits first."""
+    gc.set_threshold(1_000_000)  # most of what a command makes, beginning with what it imports, stays to its end
     code: Any = 0
     try:
         try:
@@ -57,4 +59,6 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except BrokenPipeError:
         # Python flushes stdout again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Otherwise Python looks for garbage in all that was imported, before all of it goes: 0.3 s for an analysis.
+    gc.freeze()
     sys.exit(code)

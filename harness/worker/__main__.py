@@ -57,6 +57,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     # PyTorch's imports, half of which come with the first optimizer.
     gc.disable()
     framework = importlib.import_module(f"harness.worker.{spec.framework}")
+    gc.freeze()
     startup.lap("imports")
     saved, ignored = latest(run_dir, site.code_version)
     first_step = saved.step if saved else 0
