@@ -39,10 +39,11 @@ def _split(spec: DatasetSpec, patterns: np.ndarray, seed: int, part: int, sample
     labels = np.arange(samples, dtype=np.int64) % spec.classes
     images = np.empty((samples, spec.image_size, spec.image_size, spec.channels), dtype=np.uint8)
     cells = np.arange(spec.image_size) * _GRID // spec.image_size
+    grown = np.ascontiguousarray(patterns[:, cells][:, :, cells])
     for chunk, start in enumerate(range(0, samples, _CHUNK)):  # in chunks, to avoid a second copy of the whole
         slab = images[start : start + _CHUNK]
         slab[:] = _bytes(slab.size, _NOISE_LEVELS, seed, part, chunk).reshape(slab.shape)
-        slab += patterns[labels[start : start + _CHUNK]][:, cells][:, :, cells]
+        slab += grown[labels[start : start + _CHUNK]]
     return ArraySplit(images, labels)
 
 
