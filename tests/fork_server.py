@@ -28,7 +28,7 @@ def serve(modules: list) -> None:
         if process == 0:
             os.setsid()
             (_run if is_command else _call)(**request)
-            break  # and exits like any other program
+            break  # a command exits like any other program
         print(_wait(process, seconds, not is_command), flush=True)
 
 
@@ -51,7 +51,9 @@ def _wait(process: int, seconds: float, to_the_last: bool) -> int:
 
 def _call(module: str, function: str, arguments: list, **streams: str) -> None:
     _move_to(**streams)
-    print(json.dumps(getattr(importlib.import_module(module), function)(*arguments)))
+    print(json.dumps(getattr(importlib.import_module(module), function)(*arguments)), flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # to take a framework apart takes as long as most calls; the whole session is killed next
 
 
 def _run(argv: list, environ: dict, path: list, **streams: str) -> None:

@@ -28,7 +28,7 @@ from benchmarks.gpu_check.sections import SECTIONS, Section
 PACKAGES = ("hydra", "omegaconf", "antlr4", "submitit", "yaml", "packaging", "cloudpickle", "typing_extensions.py")
 PACKAGES += ("rich", "markdown_it", "mdurl", "pygments")
 # Of the sections: correctness, a comparison with a loop, and whole runs.
-SOME = ("numerics", "resume", "worker_cifar", "harness")
+SOME = ("numerics", "worker_cifar", "harness")
 
 
 def check(python: Path | str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

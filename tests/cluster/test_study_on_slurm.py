@@ -96,7 +96,7 @@ def test_slurms_refusal_is_passed_on_and_nothing_is_left_behind(cli: Cli, slurm:
 
 @pytest.mark.quiet
 def test_a_killed_rank_on_another_node_ends_the_run_and_the_sweep_goes_on(slurm: Any, tmp_path: Path) -> None:
-    slow = ("measure.steps=400", "measure.block_steps=1", "framework.options.compute_ms=100")
+    slow = ("measure.steps=100", "measure.block_steps=1", "framework.options.compute_ms=100")
     arguments = ("-m", "gpus=6,1", *SHORT, *slow)
     with started(slurm, tmp_path, *arguments) as process:
         wait_for(lambda: steps_done(tmp_path, gpus=6, rank=4) > 2, 240)

@@ -32,19 +32,20 @@ def _environment(torch_python: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe",
+    ("recipe", "interruptions"),
     # The default's state is part of the recipe's (and a default run is preempted in tests/cluster).
-    [pytest.param((), marks=pytest.mark.whole, id="default"), pytest.param(RECIPE, id="slow weights")],
+    [pytest.param((), 2, marks=pytest.mark.whole, id="default"), pytest.param(RECIPE, 1, id="slow weights")],
 )
-def test_run_interrupted_twice_has_the_losses_of_an_uninterrupted_one(
-    cli: Cli, tmp_path: Path, recipe: tuple[str, ...]
+def test_interrupted_run_has_the_losses_of_an_uninterrupted_one(
+    cli: Cli, tmp_path: Path, recipe: tuple[str, ...], interruptions: int
 ) -> None:
     """Bit-identical on three ranks: with more than two, a sum depends on the order of summation."""
-    # Slow, so that it can be interrupted twice.
+    # Slow, so that it can be interrupted in time.
     slow = ("fault=slow_rank", "fault.seconds=0.2")
     given = ("gpus=3", *TRAINED, "measure.steps=28", "measure.warmup_steps=4", "optimizer.momentum=0.9", *slow, *recipe)
     arguments = tuple(argument for argument in given if not recipe or argument != "model=resnet20")
-    for cut in (1, 2):
+    interrupted = range(1, interruptions + 1)
+    for cut in interrupted:
         with started(tmp_path, *arguments) as process:
             wait_for(lambda cut=cut: any(len(logged(d, "steps", cut)) >= 8 for d in tmp_path.glob("results/*/runs/*")))
             process.send_signal(signal.SIGINT)
@@ -54,7 +55,7 @@ def test_run_interrupted_twice_has_the_losses_of_an_uninterrupted_one(
     assert not (run_dir / "result.json").exists()
     last = cli("harness", *arguments)
     assert last.returncode == 0, last.stdout + last.stderr
-    for attempt in (1, 2):
+    for attempt in interrupted:
         left = {logged(run_dir, "leave", attempt, rank)[0]["step"] for rank in range(3)}
         assert len(left) == 1, "all ranks leave at the same step"
         (resume,) = logged(run_dir, "resume", attempt + 1)
@@ -70,8 +71,8 @@ def test_run_interrupted_twice_has_the_losses_of_an_uninterrupted_one(
     (whole_dir,) = run_dirs(uncut)
     assert len(losses(whole_dir)) == 3 * 32
     assert losses(run_dir) == losses(whole_dir)
-    assert logged(run_dir, "end", 3)[0]["weights_checksum"] == logged(whole_dir, "end", 1)[0]["weights_checksum"]
-    assert logged(run_dir, "eval", 3)[0]["loss"] == logged(whole_dir, "eval", 1)[0]["loss"]
+    for event, key in (("end", "weights_checksum"), ("eval", "loss")):
+        assert logged(run_dir, event, interruptions + 1)[0][key] == logged(whole_dir, event, 1)[0][key]
 
 
 def test_killed_rank_restarts_as_often_as_allowed_and_fails_once(cli: Cli, tmp_path: Path) -> None:

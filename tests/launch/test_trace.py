@@ -121,11 +121,11 @@ def test_a_trace_of_each_rank_is_written_after_all_that_is_measured(
 @pytest.mark.parametrize(
     "asked",
     [
-        ("strategy=fsdp,hierarchical",),
         ("strategy=allreduce", "strategy.options.overlap=false"),
         *(
             pytest.param(asked, marks=pytest.mark.whole)
             for asked in (
+                ("strategy=fsdp,hierarchical",),
                 ("strategy=zero1,hybrid,pipeline,tensor,local_sgd,ps_sync,ps_async,ps_mixed,ssp,horovod,mpi",),
                 ("strategy=allreduce", "strategy.options.compress=fp16,bf16,powersgd"),
                 ("strategy=allreduce", "strategy.options.compress=powersgd", "strategy.options.overlap=false"),

@@ -125,7 +125,8 @@ def test_the_ranks_of_a_script_stop_at_the_same_step_among_strangers_when_enough
 
 @pytest.mark.torch
 # mpirun on two nodes is in tests/cluster.
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("mpirun", marks=pytest.mark.whole)])
+@pytest.mark.whole  # in CI torchrun on two nodes, and without the harness
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_ranks_of_a_launcher_are_measured_without_a_change(
     cli: Cli, tmp_path: Path, torch_python: Path, launcher: str
 ) -> None:

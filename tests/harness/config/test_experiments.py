@@ -13,6 +13,8 @@ from project import PROJECT, Cli
 from harness.config import composition
 from harness.plan.request import StudyRequest, study_request
 
+pytestmark = pytest.mark.xdist_group("experiments")  # so that a study is composed once
+
 STUDIES = [
     *("frameworks_v100", "indoor_model_sizes", "sync_async_mixed", "data_vs_model_parallel"),
     *("time_to_accuracy", "time_to_accuracy_resnet9"),
