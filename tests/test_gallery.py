@@ -70,6 +70,7 @@ def test_published_measurements_come_first_in_the_gallery() -> None:
     assert f"docs/gallery/{gallery.PUBLISHED}_{gallery.FORECAST}.png" in readme
 
 
+@pytest.mark.whole
 @pytest.mark.browser
 @pytest.mark.skipif(not gallery.CHROMIUM.exists(), reason="no Chromium: sbatch/system-packages.sh browser")
 def test_the_command_makes_pages_and_pictures_of_a_recorded_study(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def _images(tmp_path: Path) -> None:
     dali_side.make_folders(tmp_path / "images", count=8)
 
 
+@pytest.mark.whole  # in CI, the same of a stream of shards
 def test_a_run_that_was_killed_and_went_on_is_bit_for_bit_one_that_never_was(cli: Cli, tmp_path: Path) -> None:
     needs_dali()
     fault = (

@@ -81,6 +81,7 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(cli: Cli
     assert logged(run_dir, "resume", 2)[0]["step"] == 4
 
 
+@pytest.mark.whole  # in CI, the same of a rank that the harness starts
 def test_a_rank_that_hangs_is_ended_by_its_supervisor(cli: Cli, tmp_path: Path) -> None:
     done = cli("harness", "gpus=2", *SHORT, "fault=hang", "fault.step=3", "fault.rank=0", "heartbeat=60")
     assert done.returncode == 1
