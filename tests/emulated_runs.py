@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+import pytest
 from builders import SYNTHETIC, make_site, make_spec
 from project import PROJECT, SIDES, TEST_PATH
 from studies import logged
@@ -30,6 +31,25 @@ ROUNDS, PROBE_STEPS = 5, 2
 MB = 2**20
 # The settings' links are slower than gloo while gloo takes at most this long per bucket.
 CARRIER_MS = 0.9
+
+
+def _has_priority() -> bool:
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
+
+
+# Whether ranks may have real-time priority (tests/worker/sides/emulated_side.py), which keeps other programs out.
+HAS_PRIORITY = _has_priority()
+
+
+def needs_priority_where_busy() -> None:
+    """Skip the test if other programs would disturb the ranks."""
+    if not HAS_PRIORITY and os.getloadavg()[0] > (os.cpu_count() or 1) / 2:
+        pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
 
 
 @dataclass(frozen=True)

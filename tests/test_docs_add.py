@@ -67,7 +67,6 @@ def run(copy: Path, command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.whole
 @pytest.mark.torch
 def test_following_the_page_adds_a_cluster_data_set_model_strategy_and_framework(
     tmp_path: Path, torch_python: Path

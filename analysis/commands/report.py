@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command. Raises StudyError for errors the user can fix."""
     from analysis.report.print.drawing import beside
 
+    gc.set_threshold(1_000_000)  # most of what a report makes, beginning with what it imports, stays to its end
     target = options.target_accuracy
     out = output_folder(options.study, options.out)
     kinds = kinds_of(options.only)

@@ -47,7 +47,6 @@ class Parser(argparse.ArgumentParser):
 
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
     """Exit with main's return code. No traceback if the reader of our output, such as `head`, exits first."""
-    gc.set_threshold(1_000_000)  # most of what a command makes, beginning with what it imports, stays to its end
     code: Any = 0
     try:
         try:

@@ -39,8 +39,8 @@ from harness.slurm.client import Client, SlurmUnavailable, error_message
 FRAMEWORK_SECONDS = 180.0
 # Without looking for garbage in what the framework makes as it is imported, neither then nor at the end.
 QUESTION = (
-    "import gc; gc.disable(); "
-    "import importlib, json; from importlib import metadata; of = importlib.import_module('harness.worker.{}'); "
+    "import gc, importlib, json; from importlib import metadata; gc.disable(); "
+    "of = importlib.import_module('harness.worker.{}'); "
     "carriers = {{d.metadata['Name']: d.version for d in metadata.distributions()}}; "
     "print(json.dumps({{'versions': of.versions(), 'gpus': of.gpus(), "
     "'build': vars(of.build()) if hasattr(of, 'build') else None, "

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from emulated_runs import Setting, Turn, analysed, finished, prepared, started, stretch, turns_of
+from emulated_runs import (
+    Setting,
+    Turn,
+    analysed,
+    finished,
+    needs_priority_where_busy,
+    prepared,
+    started,
+    stretch,
+    turns_of,
+)
 from project import Cli
 
 from analysis.read.run import read_run_row
@@ -27,9 +36,7 @@ SERIES = (
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_largest_size_is_predicted_from_the_smaller_ones(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
-    busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
-    if busy and os.geteuid() != 0:
-        pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
+    needs_priority_where_busy()
     # As in test_ground_truth.py: first 4 ranks, then 3 and 1, at last 2 of one series beside 2 of the next.
     processes: list[list[Turn]] = [[] for _ in range(LARGEST)]
     in_pairs: list[list[Turn]] = []

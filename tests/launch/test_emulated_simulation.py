@@ -7,14 +7,13 @@ arrived, and of 64 350 ms. What each of 64 takes without the others does not dep
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_runs import MB, Setting, analysed, finished, prepared, started, turns_of
+from emulated_runs import HAS_PRIORITY, MB, Setting, analysed, finished, prepared, started, turns_of
 from project import Cli
 
 from analysis.read.attempts import read_attempts
@@ -34,8 +33,7 @@ NOISES = {
 
 
 COSTS = {"compute_ms": 50.0, "message_mb": 0.25, "bandwidth_mb": BANDWIDTH_MB, "overlap": False, "buckets": 1}
-# Real-time priority keeps other programs out.
-needs_priority = pytest.mark.skipif(os.geteuid() != 0, reason="real-time priority needs root")
+needs_priority = pytest.mark.skipif(not HAS_PRIORITY, reason="real-time priority needs root")
 
 
 @pytest.mark.whole

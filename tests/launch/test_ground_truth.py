@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import hosts
 import pytest
-from emulated_runs import Setting, Turn, analysed, finished, prepared, started, stretch, turns_of, wrong
+from emulated_runs import (
+    HAS_PRIORITY,
+    Setting,
+    Turn,
+    analysed,
+    finished,
+    needs_priority_where_busy,
+    prepared,
+    started,
+    stretch,
+    turns_of,
+    wrong,
+)
 from studies import logged
 
 from analysis.measures.breakdown import UNEXPLAINED
 
+# With priority the ranks, which mostly wait, may run beside other tests.
+pytestmark = [pytest.mark.torch, *([] if HAS_PRIORITY else [pytest.mark.quiet])]
+
 MOST_HELD_UP = 2
-# As root the ranks, which mostly wait, have real-time priority, and other tests may run beside.
-alone_without_priority = pytest.mark.quiet if os.geteuid() != 0 else pytest.mark.torch
 
 
 def settings_of(ranks: int) -> list[Setting]:
@@ -40,14 +52,10 @@ def settings_of(ranks: int) -> list[Setting]:
     ]
 
 
-@alone_without_priority
-@pytest.mark.torch
 @pytest.mark.timeout(420)
 def test_breakdown_recovers_the_given_costs(torch_python: Path, tmp_path: Path) -> None:
     """36 settings, on 1 to 4 ranks, judged only against the given costs, not by the worker's own measurements."""
-    busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
-    if busy and os.geteuid() != 0:
-        pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
+    needs_priority_where_busy()
     groups = {ranks: settings_of(ranks) for ranks in (1, 2, 3, 4)}
     factor = stretch(tmp_path / "carrier", 4)
     groups[4] = [setting.stretched(factor) for setting in groups[4]]
@@ -108,8 +116,6 @@ SHAPED = [
 ]
 
 
-@alone_without_priority
-@pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_breakdown_recovers_the_cost_of_a_real_link(torch_python: Path, tmp_path: Path) -> None:
     """Hosts in network namespaces with links shaped by the kernel. The bandwidth is given; the kernel counts the bytes
