@@ -44,7 +44,9 @@ test-options: login envs ## train every valid pair of options on 1 and 2 ranks a
 
 test-matrices: export DALI = 1
 test-matrices: system login envs data ## the whole of the matrices of which `make test` runs a selection, but for the options
-	$(VENV) -m pytest --whole -m whole --ignore tests/options --ignore tests/workloads -n 2 --dist loadgroup --durations 20
+	$(VENV) -m pytest --whole -m "whole and quiet" --durations 20; quiet=$$?; \
+	$(VENV) -m pytest --whole -m "whole and not quiet" --ignore tests/options --ignore tests/workloads -n 2 \
+		--dist loadgroup --durations 20 && exit $$quiet
 
 test-workloads: ENVS = pytorch tensorflow jax mxnet
 test-workloads: system login envs ## measure other people's training libraries (Lightning, Transformers, DeepSpeed, ...), on Slurm too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -22,6 +23,8 @@ from studies import failures
 # No deadline per example, since several tests share the cores.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+# What is collected lives to the end; looking through it again and again would take a fifth of the collection.
+gc.disable()
 
 
 def pytest_configure() -> None:
@@ -53,6 +56,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return limit.args[0] if limit else 0, item.get_closest_marker("cluster") is not None
 
     items.sort(key=length, reverse=True)  # long ones first, so that all workers finish at about the same time
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from models import catalog
+from models.layers import GlobalAveragePool, Layers, Linear, PadShortcut, ReLU, Residual
 
 
 def batches(rank: int, size: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -23,7 +24,14 @@ def flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
-# The smallest network of its family: its steps compile three times as fast as those of resnet20.
-SMALLEST = "resnet8"
-_LAYERS = catalog._cifar_resnet(8)
-catalog.CATALOG[SMALLEST] = dataclasses.replace(catalog.CATALOG["resnet20"], name=SMALLEST, layers=_LAYERS)
+# A network with all kinds of layers of resnet20: its steps compile six times as fast.
+SMALLEST = "resnet4"
+
+
+def _smallest(channels: int, classes: int, _: int) -> Layers:
+    body, shortcut = catalog._basic_body(16, 32, stride=2, zero_scale=False), (PadShortcut(16, 32, 2),)
+    stem = (*catalog._conv_bn(channels, 16, 3), ReLU())
+    return (*stem, Residual(body, shortcut), GlobalAveragePool(), Linear(32, classes))
+
+
+catalog.CATALOG[SMALLEST] = dataclasses.replace(catalog.CATALOG["resnet20"], name=SMALLEST, layers=_smallest)

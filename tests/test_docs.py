@@ -13,7 +13,7 @@ from project import PROJECT
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 # Many trainings: in `make test-matrices`.
-LONG = ("studies.md", "exports.md")
+LONG = ("studies.md", "exports.md", "learning.md", "recording.md")
 
 
 def blocks(page: Path) -> list[str]:

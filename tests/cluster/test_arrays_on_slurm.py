@@ -38,7 +38,7 @@ def called(log: Path) -> Counter[str]:
 
 
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize("runs", [24, pytest.param(200, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("runs", [18, pytest.param(200, marks=pytest.mark.whole)])
 def test_many_runs_and_a_node_that_dies_in_the_middle(
     slurm: Any, tmp_path: Path, torch_python: Path, runs: int
 ) -> None:
@@ -156,13 +156,12 @@ def test_a_limit_on_submitted_jobs_is_kept_and_everything_runs(another_slurm: An
 
 
 def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    # Six runs in sequence are slow on two cores shared with two other tests.
-    asked = ("-m", "gpus=1,2,4", "cluster.gpus_per_node=2", "seed=0,1", *SHORT, "pack=true")
+    asked = ("-m", "gpus=1,4", "cluster.gpus_per_node=2", "seed=0,1", *SHORT, "pack=true")
     done = cli("harness", *asked, env=slurm.env, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "plan: 6 runs in 1 array" in done.stdout
+    assert "plan: 4 runs in 1 array" in done.stdout
     jobs = Counter(read_json(d / "result.json")["job_id"] for d in run_dirs(tmp_path))
-    assert sorted(jobs.values()) == [3, 3], "one element of the array per seed"
+    assert sorted(jobs.values()) == [2, 2], "one element of the array per seed"
     for run_dir in run_dirs(tmp_path):
         spec = read_json(run_dir / "spec.json")["spec"]
         assert logged(run_dir, "start")[0]["world_size"] == spec["gpus"]

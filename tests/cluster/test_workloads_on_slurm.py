@@ -96,12 +96,12 @@ def test_a_launcher_in_a_container_with_modules(cli: Cli, slurm: Any, tmp_path: 
     }
     (tmp_path / "train.py").write_text("import os; assert os.environ['OMP_NUM_THREADS'] == '1'\n" + DDP)
     container = {"runtime": "apptainer", "image": str(tmp_path / "image.sif")}
-    description = described(tmp_path, container=container, modules=["lang/Python"], gpus_per_node=2, cpus_per_gpu=1)
+    description = described(tmp_path, container=container, modules=["lang/Python"], gpus_per_node=1, cpus_per_gpu=1)
     keys = ("workload=script", "workload.launcher=torchrun", "batch=16", *MEASURE)
-    done = cli("harness", "gpus=4", *keys, *description, *TRAIN, env=environ)
+    done = cli("harness", "gpus=2", *keys, *description, *TRAIN, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
-    run_dir = run_of(tmp_path, 4)
-    assert [start["world_size"] for start in starts(run_dir)] == [4] * 4
+    run_dir = run_of(tmp_path, 2)
+    assert [start["world_size"] for start in starts(run_dir)] == [2] * 2
     assert len(set(hosts(run_dir))) == 2
     assert (tmp_path / "modules").read_text() == "load lang/Python\n"
 

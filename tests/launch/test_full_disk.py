@@ -64,14 +64,15 @@ def rank_1_trains(small: Path) -> bool:
     return any(b'"ev":"steps"' in log.read_bytes() for log in small.rglob("events.rank1*"))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("fill", "moment"),
     [
         (fill_files, rank_1_trains),
         # test_supervisors_on_full_disk.py has this moment without a training.
-        pytest.param(fill_bytes, supervised, marks=pytest.mark.whole),
-        pytest.param(fill_bytes, rank_1_trains, marks=pytest.mark.whole),
-        pytest.param(fill_files, supervised, marks=pytest.mark.whole),
+        (fill_bytes, supervised),
+        (fill_bytes, rank_1_trains),
+        (fill_files, supervised),
     ],
 )
 def test_a_disk_that_fills_up_during_a_run_ends_it_in_one_sentence(

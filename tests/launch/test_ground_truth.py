@@ -8,7 +8,6 @@ from pathlib import Path
 import hosts
 import pytest
 from emulated_runs import (
-    HAS_PRIORITY,
     Setting,
     Turn,
     analysed,
@@ -24,8 +23,7 @@ from studies import logged
 
 from analysis.measures.breakdown import UNEXPLAINED
 
-# With priority the ranks, which mostly wait, may run beside other tests.
-pytestmark = [pytest.mark.torch, *([] if HAS_PRIORITY else [pytest.mark.quiet])]
+pytestmark = [pytest.mark.torch, pytest.mark.quiet]
 
 MOST_HELD_UP = 2
 
@@ -53,24 +51,34 @@ def settings_of(ranks: int) -> list[Setting]:
 
 
 @pytest.mark.timeout(420)
-def test_breakdown_recovers_the_given_costs(torch_python: Path, tmp_path: Path) -> None:
-    """36 settings, on 1 to 4 ranks, judged only against the given costs, not by the worker's own measurements."""
+@pytest.mark.parametrize(
+    ("sizes", "n", "most_held_up"),
+    [
+        pytest.param((1, 3), 16, 1, id="selection"),
+        pytest.param((1, 2, 3, 4), 36, MOST_HELD_UP, id="whole", marks=pytest.mark.whole),
+    ],
+)
+def test_breakdown_recovers_the_given_costs(
+    torch_python: Path, tmp_path: Path, sizes: Sequence[int], n: int, most_held_up: int
+) -> None:
+    """Settings judged only against the given costs, not by the worker's own measurements."""
     needs_priority_where_busy()
-    groups = {ranks: settings_of(ranks) for ranks in (1, 2, 3, 4)}
-    factor = stretch(tmp_path / "carrier", 4)
-    groups[4] = [setting.stretched(factor) for setting in groups[4]]
+    groups = {ranks: settings_of(ranks) for ranks in sizes}
+    if 4 in groups:
+        factor = stretch(tmp_path / "carrier", 4)
+        groups[4] = [setting.stretched(factor) for setting in groups[4]]
     folders = {ranks: prepared(tmp_path, settings) for ranks, settings in groups.items()}
     turns = {ranks: [turns_of(folder, ranks) for folder in folders[ranks]] for ranks in groups}
     # Four processes, reused because importing torch takes longer than a run: first all, then 3 and 1, then 2 and 2.
     processes: list[list[Turn]] = [[], [], [], []]
-    for run in turns[4]:
+    for run in turns.get(4, []):
         for process, turn in zip(processes, run, strict=True):
             process.append(turn)
     for run in turns[3]:
         for process, turn in zip(processes[:3], run, strict=True):
             process.append(turn)
     processes[3] += [turn for (turn,) in turns[1]]
-    for number, (one, other) in enumerate(turns[2]):
+    for number, (one, other) in enumerate(turns.get(2, [])):
         first, second = processes[:2] if number % 2 else processes[2:]
         first.append(one)
         second.append(other)
@@ -84,10 +92,10 @@ def test_breakdown_recovers_the_given_costs(torch_python: Path, tmp_path: Path) 
             [start] = logged(run_dir, "start")
             assert 0 <= start["waiting"]["overshoot_seconds"] < 0.01
             off += [setting] * any(wrong(setting, setting.expected, parts))
-    assert sum(map(len, groups.values())) == 36
+    assert sum(map(len, groups.values())) == n
     # A busy machine sometimes delays a rank for longer than a run: 1 of 36 settings in one of five test runs. An error
     # of the analysis would recur when the setting is measured again.
-    assert len(off) <= MOST_HELD_UP, f"{len(off)} of 36 settings: {off}"
+    assert len(off) <= most_held_up, f"{len(off)} of {n} settings: {off}"
     problems = [
         problem for number, setting in enumerate(off) for problem in again(tmp_path / f"again-{number}", setting)
     ]

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy  # its parts load where they are used
 from seen import Seen, Tags, words
 from study_builder import CREATED, Logs, StudyBuilder, spec_of
 
@@ -34,13 +34,13 @@ def test_trend_is_mann_kendalls_and_theil_and_sens() -> None:
     times = [float(10 * i) for i in range(len(values))]
     found = trend(times, values)
     assert found is not None
-    slope = stats.theilslopes(values, times)[0]
+    slope = scipy.stats.theilslopes(values, times)[0]
     assert found.change == pytest.approx(slope * 110 / float(np.median(values)))
-    tau = stats.kendalltau(times, values, method="asymptotic")
+    tau = scipy.stats.kendalltau(times, values, method="asymptotic")
     # SciPy has no continuity correction: for the score S = tau n (n - 1) / 2 it uses S, not S - 1.
     score = tau.statistic * 66
-    z = stats.norm.isf(tau.pvalue / 2) * (score - 1) / score
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(z), rel=0.03)  # two values are tied: tau-b
+    z = scipy.stats.norm.isf(tau.pvalue / 2) * (score - 1) / score
+    assert found.p_value == pytest.approx(2 * scipy.stats.norm.sf(z), rel=0.03)  # two values are tied: tau-b
     assert found.is_drift
 
 

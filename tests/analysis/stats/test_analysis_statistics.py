@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy  # its parts load where they are used
 
 from analysis.stats.estimates import Estimate, holm, of_one_run, of_runs, rate_ratio, t_critical
 from analysis.stats.intervals import Interval
@@ -20,9 +20,9 @@ RUNS = [1.02, 0.97, 1.05, 1.01]
 def test_interval_of_runs_is_students_on_the_scale_of_logarithms() -> None:
     interval = of_runs(RUNS).interval()
     _, low, high, *_ = interval
-    mean, standard_error = np.mean(RUNS), stats.sem(RUNS)
+    mean, standard_error = np.mean(RUNS), scipy.stats.sem(RUNS)
     # SciPy's interval of the mean has the same half-width, relative to the mean, as ours on the log scale.
-    reach = (stats.t.interval(0.95, 3, loc=mean, scale=standard_error)[1] - mean) / mean
+    reach = (scipy.stats.t.interval(0.95, 3, loc=mean, scale=standard_error)[1] - mean) / mean
     assert (low, high) == pytest.approx((mean * math.exp(-reach), mean * math.exp(reach)))
     assert basis_text(interval) == "4 runs"
     rates = of_runs(RUNS).rate_interval()
@@ -32,7 +32,7 @@ def test_interval_of_runs_is_students_on_the_scale_of_logarithms() -> None:
 def test_ratio_agrees_with_welchs_test_on_logarithms() -> None:
     slower = [1.12, 1.06, 1.09]
     found = rate_ratio(of_runs(RUNS), of_runs(slower))
-    theirs = stats.ttest_ind(np.log(slower), np.log(RUNS), equal_var=False)
+    theirs = scipy.stats.ttest_ind(np.log(slower), np.log(RUNS), equal_var=False)
     assert found.df == pytest.approx(theirs.df, rel=0.03)  # relative errors equal those of logarithms to first order
     assert found.p_value() == pytest.approx(theirs.pvalue, rel=0.1)
     interval = found.interval()
@@ -51,10 +51,10 @@ def test_interval_of_a_ratio_excludes_1_exactly_if_the_test_is_significant(far: 
 
 def test_quantile_and_probability_are_scipys() -> None:
     for df in (1.0, 1.7, 4.0, 31.5):
-        assert t_critical(df, 0.95) == pytest.approx(stats.t.ppf(0.975, df))
+        assert t_critical(df, 0.95) == pytest.approx(scipy.stats.t.ppf(0.975, df))
     found = rate_ratio(Estimate(1.0, 0.03, 4, 5), Estimate(1.1, 0.04, 4, 5))
     df = (0.03**2 + 0.04**2) ** 2 / (0.03**4 / 4 + 0.04**4 / 4)
-    assert found.p_value() == pytest.approx(2 * stats.t.sf(math.log(1.1) / 0.05, df))
+    assert found.p_value() == pytest.approx(2 * scipy.stats.t.sf(math.log(1.1) / 0.05, df))
 
 
 def test_holms_correction() -> None:

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from scipy.stats import t
+import scipy  # its parts load where they are used
 
 from benchmarks.protocol import simulated
 from harness.core.measuring.precision import FEWEST_TO_STOP, batch_means, is_known, mean_error, t_critical
@@ -14,7 +14,7 @@ from harness.core.measuring.precision import FEWEST_TO_STOP, batch_means, is_kno
 
 def test_critical_values_are_those_of_students_t() -> None:
     for df, within in ((1, 0.12), (2, 0.01), (3, 0.002), (5, 2e-4), (30.5, 1e-5)):
-        assert t_critical(df) == pytest.approx(t.ppf(0.975, df), rel=within)
+        assert t_critical(df) == pytest.approx(scipy.stats.t.ppf(0.975, df), rel=within)
 
 
 def test_batch_means_are_the_moving_block_bootstrap_in_closed_form() -> None:

@@ -28,7 +28,7 @@ def compiled_gradients() -> Dict[str, Any]:
     apart = float(np.linalg.norm(weights_after(4, **{**plain, "options": options}) - eager) / moved)
     errors = []
     for precision in ("fp32", "bf16", "fp16"):
-        trained = adapter(precision=precision, options=options)
+        trained = adapter(precision=precision, options=options, model="cnn_small")
         trained.network = Detached(trained.plain_network)
         random, statistics = torch.get_rng_state(), [tensor.clone() for tensor in trained.plain_network.buffers()]
         try:

@@ -21,7 +21,7 @@ from harness.worker.loss_scale import LossScale, updated
 def half_precision() -> Dict[str, Any]:
     """Compare eight steps in fp16, with overflows in the first and the fifth, with NumPy, from the adapter's own
     gradients by the rule of harness/worker/loss_scale.py."""
-    optimizer = dataclasses.replace(make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1)
+    optimizer = dataclasses.replace(make_spec().optimizer, lr=0.02, lr_batch=16, weight_decay=0.1)
     batches = list(_batches(8))
     adapter = _adapter(iter(batches), precision="fp16", optimizer=optimizer)
     wide = _adapter(iter(batches[1:]))
@@ -48,7 +48,7 @@ def half_precision() -> Dict[str, Any]:
             for w, v, g in zip(expected, velocity, gradients):
                 v *= 0.9
                 v += g + 0.1 * w
-                w -= 0.005 * v
+                w -= 0.01 * v
     distance = max(float(np.abs(e - s).max()) for e, s in zip(expected, start))
     kept = jax.tree.leaves((adapter.state.params, adapter.state.velocity, adapter.last_gradients))
     return {

@@ -63,7 +63,7 @@ def step_by_hand() -> float:
     """Return the largest difference of the weights, relative to how far they moved, from the same steps in NumPy and
     double precision with the adapter's own gradients."""
     optimizer = dataclasses.replace(
-        make_spec().optimizer, lr=0.01, lr_batch=16, weight_decay=0.1, warmup_steps=3, nesterov=True
+        make_spec().optimizer, lr=0.02, lr_batch=16, weight_decay=0.1, warmup_steps=3, nesterov=True
     )
     adapter = _adapter(_batches(4), optimizer=optimizer)
     start = [w.astype(np.float64) for w in adapter.weights()]
@@ -72,7 +72,7 @@ def step_by_hand() -> float:
     for step in range(4):
         adapter.step()
         # The linear rule (half the rate for half the samples), and the ramp.
-        rate = 0.005 * min(1, (step + 1) / 3)
+        rate = 0.01 * min(1, (step + 1) / 3)
         for w, v, g in zip(expected, velocity, adapter.gradients()):
             g = g + 0.1 * w
             v *= 0.9

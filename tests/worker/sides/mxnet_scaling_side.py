@@ -14,6 +14,7 @@ import mxnet as mx
 import numpy as np
 from builders import make_spec
 from mxnet_side import _adapter, _batch, _flat, two_ranks
+from noise import SMALLEST
 
 from harness.worker.loss_scale import GROWTH_INTERVAL, LossScale, updated
 from harness.worker.mxnet import machine
@@ -60,7 +61,7 @@ def scaled_by_hand(nesterov: bool) -> Dict[str, Any]:
 
 def half_types() -> Dict[str, List[str]]:
     """Return the types in a network for fp16, by kind of array; MXNet infers them without computing."""
-    layers = catalog.network("cnn_small").layers(3, 10, 32) + catalog.network("resnet20").layers(3, 10, 32)
+    layers = catalog.network("cnn_small").layers(3, 10, 32) + catalog.network(SMALLEST).layers(3, 10, 32)
     network = networks.build(layers[:-1], 0, half=True)
     inside = network(mx.sym.var("data", dtype="float32", shape=(2, 3, 32, 32))).get_internals()
     found: Dict[str, set] = {}
@@ -90,7 +91,7 @@ def half_precision() -> Dict[str, Any]:
             a, b = _flat(wide.gradients()), _flat(gradients)
             said["cosine"].append(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))
     apart, ours = _flat(wide.weights()), _flat(half.weights())
-    start = _flat(initial.weights(catalog.network("resnet20").layers(3, 10, 32), 0))
+    start = _flat(initial.weights(catalog.network(SMALLEST).layers(3, 10, 32), 0))
     return {
         **said,
         "apart": float(np.linalg.norm(ours - apart) / np.linalg.norm(apart - start)),

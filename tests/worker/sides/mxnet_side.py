@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 import mxnet as mx
 import numpy as np
 from builders import make_site, make_spec
+from noise import SMALLEST
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec
@@ -254,7 +255,7 @@ def _runs(number: int) -> bool:
 
 
 def _spec(
-    model: str = "resnet20",
+    model: str = SMALLEST,
     strategy: str = "plain",
     ranks: int = 1,
     seed: int = 0,
