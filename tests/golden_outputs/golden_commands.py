@@ -10,6 +10,7 @@ since only the commands must stay stable.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -23,13 +24,16 @@ from pathlib import Path
 
 NOW = 1_800_000_000.0
 CORES = 4
-DEPENDENCIES = ("pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "altair", "jinja2", "hydra", "rich.table")
+DEPENDENCIES = ("pandas", "pyarrow.parquet", "scipy.special", "scipy.optimize", "altair", "jinja2", "hydra", "rich.table")
 
 
 def main() -> None:
     commands = json.load(sys.stdin)
+    gc.disable()
     for name in DEPENDENCIES:
         importlib.import_module(name)
+    gc.freeze()  # or each process would look through all of it
+    gc.enable()
     for path, module, arguments in commands:
         _run(Path(path), module, arguments)
 
