@@ -24,7 +24,16 @@ from pathlib import Path
 
 NOW = 1_800_000_000.0
 CORES = 4
-DEPENDENCIES = ("pandas", "pyarrow.parquet", "scipy.special", "scipy.optimize", "altair", "jinja2", "hydra", "rich.table")
+DEPENDENCIES = (
+    "pandas",
+    "pyarrow.parquet",
+    "scipy.special",
+    "scipy.optimize",
+    "altair",
+    "jinja2",
+    "hydra",
+    "rich.table",
+)
 
 
 def main() -> None:

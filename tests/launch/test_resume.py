@@ -33,7 +33,7 @@ def _environment(torch_python: Path) -> None:
 
 @pytest.mark.parametrize(
     ("recipe", "interruptions"),
-    # The default's state is part of the recipe's (and a default run is preempted in tests/cluster).
+    # The default's state is part of the recipe's.
     [pytest.param((), 2, marks=pytest.mark.whole, id="default"), pytest.param(RECIPE, 1, id="slow weights")],
 )
 def test_interrupted_run_has_the_losses_of_an_uninterrupted_one(

@@ -8,19 +8,21 @@ from pathlib import Path
 import jsonschema
 import pytest
 from project import PROJECT, Cli
-from studies import logged, losses, read_json, run_dirs, starts
+from studies import EMULATED, logged, losses, read_json, run_dirs, starts
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 
+# Emulated weights are the classes of the samples that the ranks trained on; their order is in test_data_shards.py.
+@pytest.mark.parametrize("trained", [EMULATED, pytest.param((), marks=pytest.mark.whole)], ids=["emulated", "pytorch"])
 def test_killed_streamed_run_sees_the_samples_of_an_uninterrupted_one(
-    cli: Cli, tmp_path: Path, torch_python: Path
+    cli: Cli, tmp_path: Path, torch_python: Path, trained: tuple[str, ...]
 ) -> None:
     made = ("harness.shards", "dataset=synthetic", "dataset.train_samples=100", "dataset.test_samples=20")
     done = cli(*made, "--shards", "5")
     assert done.returncode == 0, done.stderr
     asked = ("gpus=2", "model=cnn_small", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
-    asked += ("measure.probe_steps=0",)
+    asked += ("measure.probe_steps=0", *trained)
     data = ("dataset=synthetic", "dataset.reader=shards", "data.shuffle_buffer=16")
     fault = ("fault=none,kill_rank", "fault.step=5", "fault.rank=1")
     again = ("checkpoint.interval_steps=2", "checkpoint.max_restarts=1")
