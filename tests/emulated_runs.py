@@ -6,9 +6,10 @@ import contextlib
 import os
 import statistics
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import pytest
 from builders import SYNTHETIC, make_site, make_spec
@@ -50,6 +51,38 @@ def needs_priority_where_busy() -> None:
     """Skip the test if other programs would disturb the ranks."""
     if not HAS_PRIORITY and os.getloadavg()[0] > (os.cpu_count() or 1) / 2:
         pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
+
+
+# How often a run is measured again in which a hypervisor took a processor away, which no priority keeps out.
+TRIES = 8
+T = TypeVar("T")
+
+
+class Wrong(NamedTuple):
+    """A result that is not as the given costs say, and whether its ranks were disturbed."""
+
+    text: str
+    is_disturbed: bool
+
+
+def is_disturbed(run_dir: Path) -> bool:
+    """Return whether the ranks of the run had a processor taken away."""
+    return any(float(file.read_text()) > 0 for file in (run_dir / "attempt-1").glob("stolen.rank*"))
+
+
+def assert_right(
+    measured_wrongly: Callable[[Path, Sequence[T]], dict[T, Wrong]], folder: Path, what: Sequence[T], most_held_up: int
+) -> None:
+    """Assert that all results are right, of so many not before they are measured again; an error of the analysis would
+    recur. (A busy machine sometimes delays a rank for longer than a run: 1 of 36 in one of five test runs.)"""
+    off = measured_wrongly(folder / "first", what)
+    undisturbed = [found.text for found in off.values() if not found.is_disturbed]
+    assert len(undisturbed) <= most_held_up, "\n".join(undisturbed)
+    for number in range(TRIES):
+        if off:
+            off = measured_wrongly(folder / f"again-{number}", list(off))
+            assert all(found.is_disturbed for found in off.values()), off
+    assert not off, off
 
 
 @dataclass(frozen=True)

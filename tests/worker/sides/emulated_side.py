@@ -26,7 +26,7 @@ from harness.worker.data.stream import training_batches
 from harness.worker.distributed import process_group  # noqa: F401
 from harness.worker.emulated import Adapter
 
-SENT = "sent.rank{}"
+SENT, STOLEN = "sent.rank{}", "stolen.rank{}"
 # As in conf/framework/emulated.yaml.
 OPTIONS: Dict[str, Any] = {
     "compute_ms": 20.0,
@@ -57,9 +57,10 @@ def one_rank(turns: Sequence[Sequence[str]]) -> None:
         if int(mbit):
             tbf = ("root", "tbf", "rate", f"{mbit}mbit", *SHAPED.split())
             subprocess.run(["tc", "qdisc", "replace", "dev", INTERFACE, *tbf], check=True)
-        before = sent_bytes()
+        sent, stolen = sent_bytes(), stolen_seconds()
         assert main(Path(folder), attempt)
-        (attempt / SENT.format(rank)).write_text(str(sent_bytes() - before))
+        (attempt / SENT.format(rank)).write_text(str(sent_bytes() - sent))
+        (attempt / STOLEN.format(rank)).write_text(str(stolen_seconds() - stolen))
     sys.stdout.flush()
     os._exit(0)
 
@@ -68,6 +69,12 @@ def sent_bytes() -> int:
     """Return the bytes that this host has sent on its link, including frames; 0 without a link of its own."""
     counter = Path(f"/sys/class/net/{INTERFACE}/statistics/tx_bytes")
     return int(counter.read_text()) if counter.exists() else 0
+
+
+def stolen_seconds() -> float:
+    """Return the seconds for which a hypervisor ran something else though this machine had work for a processor."""
+    of_all = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(of_all[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def weights_of(folder: str, saved: int) -> Dict[str, Any]:
