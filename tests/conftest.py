@@ -23,7 +23,7 @@ from studies import failures
 # No deadline per example, since several tests share the cores.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
-# What is collected lives to the end; looking through it again and again would take a fifth of the collection.
+# Collected tests live until the end; rescanning them would take a fifth of the collection time.
 gc.disable()
 
 

@@ -53,28 +53,34 @@ def needs_priority_where_busy() -> None:
         pytest.skip("other programs compute here, and real-time priority, which keeps them out, needs root")
 
 
-# How often a run is measured again in which a hypervisor took a processor away, which no priority keeps out.
+# Limit on repeating a run that lost processor time to the hypervisor, which no priority prevents.
 TRIES = 8
 T = TypeVar("T")
 
 
 class Wrong(NamedTuple):
-    """A result that is not as the given costs say, and whether its ranks were disturbed."""
+    """A result that contradicts the given costs, and whether its run was disturbed."""
 
     text: str
     is_disturbed: bool
 
 
 def is_disturbed(run_dir: Path) -> bool:
-    """Return whether the ranks of the run had a processor taken away."""
+    """Return whether the hypervisor took processor time from the machine during the run."""
     return any(float(file.read_text()) > 0 for file in (run_dir / "attempt-1").glob("stolen.rank*"))
 
 
 def assert_right(
     measured_wrongly: Callable[[Path, Sequence[T]], dict[T, Wrong]], folder: Path, what: Sequence[T], most_held_up: int
 ) -> None:
-    """Assert that all results are right, of so many not before they are measured again; an error of the analysis would
-    recur. (A busy machine sometimes delays a rank for longer than a run: 1 of 36 in one of five test runs.)"""
+    """Assert that every result is right, if necessary once it has been measured again: an analysis error would recur.
+
+    A busy machine sometimes delays a rank for longer than a run lasts: 1 of 36 results in one of five test runs.
+
+    Args:
+        measured_wrongly: measures the given items in a folder and returns the wrong results.
+        most_held_up: how many undisturbed results may be wrong at first.
+    """
     off = measured_wrongly(folder / "first", what)
     undisturbed = [found.text for found in off.values() if not found.is_disturbed]
     assert len(undisturbed) <= most_held_up, "\n".join(undisturbed)

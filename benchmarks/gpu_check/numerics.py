@@ -36,7 +36,7 @@ def run(ask: Ask, report: Report) -> None:
     batch = 4 if ask.reduced else BATCH
     networks = (
         ("resnet20", runs.images(8 if ask.reduced else 32, samples=256)),
-        # In bf16 a CPU takes as long for it as for everything else.
+        # On a CPU, this network would take as long as all other checks.
         *(() if ask.reduced else (("resnet50", runs.images(64, samples=256)),)),
         ("gpt_tiny", runs.text()),
     )

@@ -70,10 +70,12 @@ def test_pyxis_ranks_start_on_their_own_node_with_their_own_gpu(
 
     # The step would see all of the job's GPUs on this node. There are no real ones, so the run then fails.
     (tmp_path / "ranks.jsonl").unlink()
-    failed = cli("harness", "gpus=2", *TRAINED[1:], *pyxis, env=environ)
+    failed = cli("harness", "gpus=4", *TRAINED[1:], *pyxis, env=environ)
     assert failed.returncode == 1, failed.stdout + failed.stderr
     assert "sees no GPU here" in failed.stdout
-    assert {rank["RANK"]: rank["CUDA_VISIBLE_DEVICES"] for rank in told_by_ranks(tmp_path)} == {"0": "0", "1": "1"}
+    assert {rank["RANK"]: rank["CUDA_VISIBLE_DEVICES"] for rank in told_by_ranks(tmp_path)} == {
+        "0": "0", "1": "1", "2": "0", "3": "1",
+    }  # fmt: skip
 
 
 def test_pyxis_where_it_is_not_installed_fails_with_sruns_words(

@@ -101,7 +101,7 @@ def test_run_without_requeues_left_fails_and_rerunning_resumes_it(slurm: Any, cl
     assert logged(run_dir, "resume", 2)[0]["step"] == saved
 
 
-# Emulated weights are the samples that the ranks trained on, and exchanged. PyTorch's own state is in test_resume.py.
+# Emulated weights depend on the samples that the ranks used. test_resume.py covers PyTorch's state.
 @pytest.mark.parametrize(
     "trained", [LONG, pytest.param(LONG_TRAINED, marks=pytest.mark.whole)], ids=["emulated", "pytorch"]
 )

@@ -16,14 +16,14 @@ from harness.worker.checks import verify
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1500)]
 
 SWEEP = ("framework=pytorch,tensorflow,keras,mxnet", "strategy=allreduce,horovod,mpi", "gpus=1,2")
-# Every strategy, and every framework but Keras, whose ranks meet as TensorFlow's; JAX does not support Horovod.
+# Every strategy, and every framework except Keras, whose ranks communicate like TensorFlow's. JAX lacks Horovod.
 SELECTION = (
     ("framework=pytorch,jax", "strategy=allreduce", "gpus=2"),
     ("framework=tensorflow", "strategy=horovod", "gpus=2"),
     ("framework=mxnet", "strategy=mpi", "gpus=2"),
 )
 SHORT = ("batch=16", "cluster.device=cpu", "measure=smoke", "measure.probe_steps=0", "measure.evaluate_samples=64")
-# The former compiles in half the time.
+# The small network compiles in half the time.
 SMALL, PUBLISHED = ("model=cnn_small", "dataset=synthetic"), ("model=resnet20", "dataset=fashion_mnist")
 # One rank per node, so that two ranks use two nodes; few jobs at a time, since all nodes share one machine.
 PLACED = ("cluster=slurm", "cluster.gpus_per_node=1", "cluster.cpus_per_gpu=1", "cluster.array_parallelism=2")

@@ -41,7 +41,7 @@ def main() -> None:
     gc.disable()
     for name in DEPENDENCIES:
         importlib.import_module(name)
-    gc.freeze()  # or each process would look through all of it
+    gc.freeze()  # forked processes need not scan it
     gc.enable()
     for path, module, arguments in commands:
         _run(Path(path), module, arguments)

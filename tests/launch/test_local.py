@@ -227,7 +227,10 @@ def test_more_ranks_than_cores_are_marked_in_the_result(cli: Cli, tmp_path: Path
 @pytest.mark.parametrize(
     "options",
     [
-        ["optimizer.name=lars", "optimizer.lr_rule=sqrt", "framework.options.channels_last=false", "model=cnn_small"],
+        [
+            *("optimizer.name=lars", "optimizer.lr_rule=sqrt", "framework.options.channels_last=false"),
+            *("precision=bf16", "model=cnn_small"),
+        ],
         ["deterministic=true", "framework.options.compile=true", "model=cnn_small"],
     ],
     ids=str,

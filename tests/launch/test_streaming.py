@@ -13,7 +13,7 @@ from studies import EMULATED, logged, losses, read_json, run_dirs, starts
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 
-# Emulated weights are the classes of the samples that the ranks trained on; their order is in test_data_shards.py.
+# Emulated weights depend on the classes of the samples used; test_data_shards.py covers their order.
 @pytest.mark.parametrize("trained", [EMULATED, pytest.param((), marks=pytest.mark.whole)], ids=["emulated", "pytorch"])
 def test_killed_streamed_run_sees_the_samples_of_an_uninterrupted_one(
     cli: Cli, tmp_path: Path, torch_python: Path, trained: tuple[str, ...]

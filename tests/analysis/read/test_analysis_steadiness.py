@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-import scipy  # its parts load where they are used
+import scipy  # loads scipy.stats on first use
 from seen import Seen, Tags, words
 from study_builder import CREATED, Logs, StudyBuilder, spec_of
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-import scipy  # its parts load where they are used
+import scipy  # loads scipy.stats on first use
 
 from analysis.stats.estimates import Estimate, holm, of_one_run, of_runs, rate_ratio, t_critical
 from analysis.stats.intervals import Interval

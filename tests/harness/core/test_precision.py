@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-import scipy  # its parts load where they are used
+import scipy  # loads scipy.stats on first use
 
 from benchmarks.protocol import simulated
 from harness.core.measuring.precision import FEWEST_TO_STOP, batch_means, is_known, mean_error, t_critical

@@ -37,7 +37,7 @@ def compared(framework: str, nodes: int, per_node: int, *cases: Case, steps: int
     ("framework", "says"),
     [
         ("mxnet", "KVStore dist_sync, parameter servers: 2 on 2 nodes, synchronous"),
-        # Their ranks reach the servers as Keras's do, which are tested below, and PyTorch's.
+        # Ranks of these reach the servers like those of Keras (below) and PyTorch.
         pytest.param("tensorflow", "parameter servers: 2 on 2 nodes, synchronous", marks=pytest.mark.whole),
         pytest.param("jax", "parameter servers: 2 on 2 nodes, synchronous", marks=pytest.mark.whole),
     ],

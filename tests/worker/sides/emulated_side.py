@@ -72,7 +72,7 @@ def sent_bytes() -> int:
 
 
 def stolen_seconds() -> float:
-    """Return the seconds for which a hypervisor ran something else though this machine had work for a processor."""
+    """Return the processor seconds that the hypervisor has taken from this machine since boot (`steal`)."""
     of_all = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return int(of_all[8]) / os.sysconf("SC_CLK_TCK")
 

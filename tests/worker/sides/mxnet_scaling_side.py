@@ -61,7 +61,7 @@ def scaled_by_hand(nesterov: bool) -> Dict[str, Any]:
 
 def half_types() -> Dict[str, List[str]]:
     """Return the types in a network for fp16, by kind of array; MXNet infers them without computing."""
-    layers = catalog.network("cnn_small").layers(3, 10, 32) + catalog.network(SMALLEST).layers(3, 10, 32)
+    layers = catalog.network("cnn_small").layers(3, 10, 32) + catalog.network("resnet20").layers(3, 10, 32)
     network = networks.build(layers[:-1], 0, half=True)
     inside = network(mx.sym.var("data", dtype="float32", shape=(2, 3, 32, 32))).get_internals()
     found: Dict[str, set] = {}
