@@ -15,7 +15,6 @@ from emulated_runs import (
     analysed,
     assert_right,
     finished,
-    is_disturbed,
     needs_priority_where_busy,
     prepared,
     started,
@@ -97,8 +96,8 @@ def measured_wrongly(folder: Path, settings: Sequence[Setting]) -> dict[Setting,
         assert set(parts.seconds) == {*setting.expected, UNEXPLAINED}
         [start] = logged(run_dir, "start")
         assert 0 <= start["waiting"]["overshoot_seconds"] < 0.01
-        if problems := list(wrong(setting, setting.expected, parts)):
-            off[setting] = Wrong("\n".join(problems), is_disturbed(run_dir))
+        if found := wrong(setting, setting.expected, run_dir, parts):
+            off[setting] = found
     return off
 
 
@@ -146,6 +145,6 @@ def over_links(folder: Path, settings: Sequence[Shaped]) -> dict[Shaped, Wrong]:
         bucket_bytes = max(sent) / setting.messages / setting.buckets
         bucket_ms, burst_ms = (1000 * 8 * number / (mbit * 1e6) for number in (bucket_bytes, hosts.BURST_BYTES))
         expected = setting.expected_with(bucket_ms, burst_ms)
-        if problems := list(wrong(setting, expected, analysed(run_dir))):
-            off[mbit, setting] = Wrong("\n".join(problems), is_disturbed(run_dir))
+        if found := wrong(setting, expected, run_dir, analysed(run_dir)):
+            off[mbit, setting] = found
     return off
