@@ -26,6 +26,8 @@ def flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 # The layer types of resnet20 in one residual block, which compiles much faster.
 SMALLEST = "resnet4"
+# A block of each stage, with both kinds of shortcuts.
+SMALL_RESNET = "resnet8"
 
 
 def _smallest(channels: int, classes: int, _: int) -> Layers:
@@ -34,4 +36,7 @@ def _smallest(channels: int, classes: int, _: int) -> Layers:
     return (*stem, Residual(body, shortcut), GlobalAveragePool(), Linear(32, classes))
 
 
+catalog.CATALOG[SMALL_RESNET] = dataclasses.replace(
+    catalog.CATALOG["resnet20"], name=SMALL_RESNET, layers=catalog._cifar_resnet(8)
+)
 catalog.CATALOG[SMALLEST] = dataclasses.replace(catalog.CATALOG["resnet20"], name=SMALLEST, layers=_smallest)

@@ -68,6 +68,7 @@ def run(copy: Path, command: str) -> str:
 
 
 @pytest.mark.torch
+@pytest.mark.whole  # in CI, each of its parts: tests of the configuration and of adapters
 def test_following_the_page_adds_a_cluster_data_set_model_strategy_and_framework(
     tmp_path: Path, torch_python: Path
 ) -> None:

@@ -27,8 +27,8 @@ from benchmarks.gpu_check.sections import SECTIONS, Section
 # Packages that `python -m harness` needs besides PyTorch's environment, and their dependencies.
 PACKAGES = ("hydra", "omegaconf", "antlr4", "submitit", "yaml", "packaging", "cloudpickle", "typing_extensions.py")
 PACKAGES += ("rich", "markdown_it", "mdurl", "pygments")
-# Of the sections: correctness, a comparison with a loop, and whole runs.
-SOME = ("numerics", "worker_cifar", "harness")
+# Of the sections: correctness and whole runs.
+SOME = ("numerics", "harness")
 
 
 def check(python: Path | str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -189,8 +189,16 @@ def test_a_cluster_as_it_changes_and_goes_away(
         assert missing(done) == ["Slurm: controller", "probe: job"]
 
 
-def test_the_probe_job_tells_what_its_node_sees_and_reduces_over_two(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    two_nodes = ("gpus=4", "cluster.gpus_per_node=2")
+@pytest.mark.parametrize(
+    ("framework", "further"),
+    # MXNet has no compiler to try, which takes most of the probe's time.
+    [("mxnet", set()), pytest.param("pytorch", {"convolution, bf16", "compile=true"}, marks=pytest.mark.whole)],
+    ids=["mxnet", "pytorch"],
+)
+def test_the_probe_job_tells_what_its_node_sees_and_reduces_over_two(
+    cli: Cli, slurm: Any, tmp_path: Path, environments: None, framework: str, further: set[str]
+) -> None:
+    two_nodes = ("gpus=4", "cluster.gpus_per_node=2", f"framework={framework}")
     done = cli(*SLURM_ALONE, *CPU, *two_nodes, "--probe", "--json", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "waiting up to 10 min for its start, Ctrl-C cancels it" in done.stderr
@@ -201,14 +209,14 @@ def test_the_probe_job_tells_what_its_node_sees_and_reduces_over_two(cli: Cli, s
     assert found["probe: harness"] == f"{sys.executable} starts on {host}"
     assert found["probe: ranks"] == f"srun started 4 of 4 ranks on {host}"
     assert found["probe: GPUs"].startswith(f"{host} ")
-    assert "torch " in found["probe: pytorch"]
+    assert {"mxnet": "mxnet ", "pytorch": "torch "}[framework] in found[f"probe: {framework}"]
     assert found["probe: data set synthetic"] == f"on {host}: generated from the seed"
     # Tiny runs of the real worker, with as many ranks as the node has GPUs, and on both nodes.
-    computed = {name.removeprefix("probe: pytorch: "): text for name, text in found.items() if "pytorch: " in name}
-    reductions = {"allreduce, 2 ranks", "allreduce, 2 nodes"}
-    assert set(computed) == {"convolution, fp32", "convolution, bf16", "compile=true"} | reductions
-    states = {name: checks(done)[f"probe: pytorch: {name}"]["state"] for name in computed}
-    if "emulat" in computed["convolution, bf16"]:  # a processor without instructions for bf16
+    prefix = f"probe: {framework}: "
+    computed = {name.removeprefix(prefix): text for name, text in found.items() if name.startswith(prefix)}
+    assert set(computed) == {"convolution, fp32", "allreduce, 2 ranks", "allreduce, 2 nodes"} | further
+    states = {name: checks(done)[prefix + name]["state"] for name in computed}
+    if "emulat" in computed.get("convolution, bf16", ""):  # a processor without instructions for bf16
         assert states.pop("convolution, bf16") == "note"
     assert set(states.values()) == {"ok"}, computed
     assert all(text.startswith("on the CPU, ") for text in computed.values()), computed
@@ -228,7 +236,7 @@ def test_the_probe_finds_that_there_is_no_gpu_and_no_data_on_the_node(cli: Cli, 
     with hidden_from(slurm, "n1", data):
         done = cli(
             *("harness.doctor", "cluster=slurm", "dataset=cifar10", "+cluster.sbatch_args.nodelist=n1"),
-            *("--only=slurm,data", "--probe", "--json"),
+            *("cluster.gpus_per_node=1", "--only=slurm,data", "--probe", "--json"),
             env=slurm.env,
         )
     assert checks(done)["data sets: cifar10"]["state"] == "ok"

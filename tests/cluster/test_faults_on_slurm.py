@@ -169,6 +169,7 @@ def test_a_rank_that_hangs_ends_its_job_and_says_where_it_hung(slurm: Any, tmp_p
     wait_for(lambda: not in_queue(slurm), 60)  # COMPLETING: Slurm checks that the nodes are free of the job
 
 
+@pytest.mark.whole  # in CI, the same without Slurm
 def test_failed_run_restarts_from_its_checkpoint_as_often_as_allowed(slurm: Any, tmp_path: Path) -> None:
     fault = ("fault=kill_node", "fault.step=31", "fault.rank=3", "checkpoint.max_restarts=1")
     two_nodes = ("gpus=4", "cluster.gpus_per_node=2")
@@ -310,6 +311,7 @@ def test_jobs_are_queued_while_a_restarted_slurmctld_does_not_know_its_nodes_yet
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+@pytest.mark.whole  # in CI, one that becomes read-only, and full disks without Slurm
 def test_a_results_folder_that_becomes_full(slurm_of_one: Any, small_disk: Path, cli: Cli) -> None:
     slurm, folder = slurm_of_one, small_disk / "full"
     folder.mkdir()

@@ -79,6 +79,7 @@ def test_sizes_inside_one_allocation(slurm: Any, tmp_path: Path, torch_python: P
 
 
 @pytest.mark.torch
+@pytest.mark.whole  # in CI, built-in networks in a container
 def test_a_launcher_in_a_container_with_modules(cli: Cli, slurm: Any, tmp_path: Path, torch_python: Path) -> None:
     """A program stands in for Apptainer. Like an image's, its variables would hide those of the run; like Slurm's
     plugin pyxis, it makes the launcher a task, which is no rank."""

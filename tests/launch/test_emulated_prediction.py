@@ -41,10 +41,19 @@ SERIES = {
 @pytest.mark.quiet
 @pytest.mark.torch
 @pytest.mark.timeout(500)
-def test_the_largest_size_is_predicted_from_the_smaller_ones(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "series",
+    [
+        pytest.param(["partly hidden communication"], id="selection"),
+        pytest.param(list(SERIES), id="whole", marks=pytest.mark.whole),
+    ],
+)
+def test_the_largest_size_is_predicted_from_the_smaller_ones(
+    cli: Cli, torch_python: Path, tmp_path: Path, series: list[str]
+) -> None:
     needs_priority_where_busy()
     factor = stretch(tmp_path / "carrier", LARGEST)
-    assert_right(partial(predicted_wrongly, cli, factor), tmp_path, list(SERIES), most_held_up=0)
+    assert_right(partial(predicted_wrongly, cli, factor), tmp_path, series, most_held_up=0)
 
 
 def predicted_wrongly(cli: Cli, factor: float, folder: Path, names: Sequence[str]) -> dict[str, Wrong]:

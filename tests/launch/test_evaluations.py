@@ -42,6 +42,7 @@ def test_evaluations_come_between_blocks_and_do_not_change_the_training(cli: Cli
     assert logged(evaluated, "end")[0]["weights_checksum"] == logged(plain, "end")[0]["weights_checksum"]
 
 
+@pytest.mark.whole  # in CI, losses after a checkpoint
 def test_a_run_that_goes_on_from_a_checkpoint_is_evaluated_there_first(cli: Cli, tmp_path: Path) -> None:
     fault = ("fault=kill_rank", "fault.step=5", "fault.rank=1", "checkpoint.interval_steps=4")
     done = cli("harness", *SHORT, *fault, "checkpoint.max_restarts=1", "measure.evaluate_every_samples=16")

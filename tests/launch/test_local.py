@@ -242,6 +242,7 @@ def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.whole  # in CI, `make demo` and a network for text
 def test_training_on_real_images_learns(cli: Cli, tmp_path: Path, fashion_mnist: Path) -> None:
     done = cli(
         "harness", "gpus=2", *SHORT, "dataset=fashion_mnist", f"data.root={fashion_mnist}", "batch=32",

@@ -44,7 +44,7 @@ def nothing_is_left(folder: Path, gpus: int = 2) -> bool:
     return not workers(folder, gpus) and not mpiruns(folder)
 
 
-@pytest.mark.parametrize("strategy", ["mpi", "horovod"])
+@pytest.mark.parametrize("strategy", [pytest.param("mpi", marks=pytest.mark.whole), "horovod"])
 def test_ranks_over_mpi_are_one_world(cli: Cli, tmp_path: Path, torch_python: Path, strategy: str) -> None:
     asked = [f"strategy={strategy}"]
     if strategy == "mpi":  # by a symbolic link, as users name environments that lie on another disk

@@ -26,6 +26,7 @@ def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
 
 
+@pytest.mark.whole  # in CI, the ranks alone: tests/worker/servers
 def test_killed_synchronous_run_equals_an_uninterrupted_one(cli: Cli, tmp_path: Path) -> None:
     """Bit-identical: the servers' weights, momenta and counters are restored from the checkpoint, and strangers do not
     disturb them."""

@@ -19,6 +19,7 @@ NEVER_ALONE = ("fsdp", "pipeline", "tensor")  # their ranks cannot take a step w
 SHORT = ("model=cnn_small", "dataset=synthetic", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
 
 
+@pytest.mark.whole  # in CI, its layers and its data
 def test_a_network_for_text_learns_and_the_report_says_what_a_sample_is(cli: Cli, tmp_path: Path) -> None:
     text = (
         "model=gpt_tiny",

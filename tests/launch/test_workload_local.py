@@ -103,6 +103,7 @@ def test_output_without_a_match_is_one_sentence(cli: Cli, tmp_path: Path) -> Non
 
 
 @pytest.mark.torch
+@pytest.mark.whole  # in CI, without strangers: tests/probe/test_stop_channel.py
 def test_the_ranks_of_a_script_stop_at_the_same_step_among_strangers_when_enough_was_measured(
     cli: Cli, tmp_path: Path, torch_python: Path
 ) -> None:

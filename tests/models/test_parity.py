@@ -8,16 +8,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from environments import in_environment
+from noise import SMALL_RESNET
 
 from models import catalog
 
-# With even sizes, frameworks pad convolutions of stride 2 differently by default.
-RESNETS = [("resnet20", 32, 20), ("resnet18", 28, 5)]
-# The same networks in other sizes, and large ones. ResNet-18 is not compared at 32: its last stage
-# is of one pixel there, and statistics of four values let rounding switch a ReLU in the third step.
-WHOLE = [("resnet20", 28, 5), ("resnet18", 64, 5), ("alexnet", 96, 2), ("vgg16", 32, 2)]
-# Several pixels remain to be flattened, so that their order matters: 2 x 2 in cnn_small.
-CASES = [*RESNETS, ("cnn_small", 72, 5), ("resnet9", 16, 2)]
+# With even sizes, frameworks pad convolutions of stride 2 differently by default. Several pixels remain to be
+# flattened, so that their order matters: 2 x 2 in cnn_small.
+CASES = [(SMALL_RESNET, 32, 20), ("cnn_small", 72, 5), ("resnet9", 16, 2)]
+# ResNet-18 is not compared at 32: its last stage is of one pixel there, and statistics of four values let rounding
+# switch a ReLU in the third step.
+WHOLE = [
+    *(("resnet20", 32, 20), ("resnet20", 28, 5), ("resnet18", 28, 5), ("resnet18", 64, 5)),
+    *(("alexnet", 96, 2), ("vgg16", 32, 2)),
+]
 ENVIRONMENTS = {"tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
 
 Computed = dict[tuple[str, int], dict[str, np.ndarray]]

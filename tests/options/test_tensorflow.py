@@ -27,7 +27,7 @@ SIDE = check.Side(
 
 # `make test-options` trains all strategies. Steps of one process are in test_tensorflow_adapter.py, servers in
 # test_frameworks_servers.py.
-SELECTED = ("allreduce", "mpi")
+SELECTED = ("allreduce",)
 
 
 def test_a_selection_trains_what_the_reference_trains() -> None:

@@ -10,6 +10,7 @@ from ranks import SCRIPTS, run, run_launcher
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.whole  # in CI, torchrun on two nodes
 def test_ranks_of_torchrun_are_measured(torch_python: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "sitecustomize.py").write_text(

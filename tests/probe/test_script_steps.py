@@ -92,6 +92,7 @@ def test_skipped_steps_count_and_evaluation_is_left_out(torch_python: Path, tmp_
     assert all(0 < b["loss"] < 10 for b in rank.of("steps"))  # not scaled
 
 
+@pytest.mark.whole  # in CI, forked workers
 def test_spawned_workers_are_not_hooked_and_a_script_may_exit(torch_python: Path, tmp_path: Path) -> None:
     script = ["--workers", "1", "--start-method", "spawn", "--steps", "17", "--exit", "0"]
     (rank,) = run(tmp_path, torch_python, *TIMES, *script, steps={"warmup": 5, "block": 5, "last": None})
@@ -140,7 +141,10 @@ def test_optimizers_in_turn_are_refused_until_one_is_named(torch_python: Path, t
         assert all(0.1 < b["seconds"] < 0.5 for b in rank.measured if b["n"] == 5)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("zero", "ZeroRedundancyOptimizer"), ("horovod", "SGD")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("zero", "ZeroRedundancyOptimizer"), pytest.param("horovod", "SGD", marks=pytest.mark.whole)],
+)
 def test_optimizer_inside_of_another_is_no_step(torch_python: Path, tmp_path: Path, kind: str, name: str) -> None:
     (rank,) = run(tmp_path, torch_python, kind, script="nested.py")
     workload = rank.one("workload")

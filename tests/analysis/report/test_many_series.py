@@ -35,7 +35,7 @@ MODELS = ("resnet20", "resnet44", "resnet56", "resnet110", "vgg16")
 MARGIN = 60  # pixels around a figure in which nothing may be drawn
 
 
-@pytest.fixture(scope="module", params=[1, 8, pytest.param(40, marks=pytest.mark.whole)])
+@pytest.fixture(scope="module", params=[1, 4, *(pytest.param(n, marks=pytest.mark.whole) for n in (8, 40))])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Findings:
     study = StudyBuilder(tmp_path_factory.mktemp("series") / "study")
     every = [(*training, model) for model in MODELS for training in TRAININGS]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from environments import in_environment, trains_on_cpus
 from project import Cli
-from studies import SMALL, logged, run_dirs
+from studies import UNPROBED, logged, run_dirs
 
 pytestmark = pytest.mark.torch
 
@@ -57,8 +57,8 @@ def test_verify_tells_a_step_that_is_not_the_optimisers() -> None:
 
 def test_a_verified_run_logs_its_first_step_on_every_rank(cli: Cli, tmp_path: Path, torch_python: Path) -> None:
     strategy = "horovod" if trains_on_cpus("horovod") else "mpi"  # both keep gradients in a buffer of their own
-    fused = (f"strategy={strategy}", "framework.options.fused=true", "model=resnet20", "verify=true")
-    done = cli("harness", "gpus=2", "cluster=local", *SMALL, *fused)
+    fused = (f"strategy={strategy}", "framework.options.fused=true", "model=cnn_small", "verify=true")
+    done = cli("harness", "gpus=2", "cluster=local", *UNPROBED, *fused)
     assert done.returncode == 0, done.stdout + done.stderr
     [run_dir] = run_dirs(tmp_path)
     for rank in range(2):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Sequence, Tuple
 
+import noise  # noqa: F401  # networks of the tests
 import numpy as np
 from builders import make_site, make_spec
 
