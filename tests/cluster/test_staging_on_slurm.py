@@ -74,6 +74,7 @@ def test_ranks_run_from_the_nodes_disks_and_leave_nothing_there(
     assert float(line["stage_seconds"]) == pytest.approx(begin["staged"]["seconds"], abs=1e-5)
 
 
+@pytest.mark.whole  # in CI, nodes that unpack an archive
 def test_slurm_brings_the_nodes_copies_and_nothing_of_them_is_left(
     slurm: Any, cli: Cli, environment: Path, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_ranks_over_mpi_are_one_world(cli: Cli, tmp_path: Path, torch_python: Pa
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.whole  # in CI, on Slurm
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(cli: Cli, tmp_path: Path) -> None:
     fault = ("fault=kill_rank", "fault.step=5", "fault.rank=1", "checkpoint.interval_steps=2", "measure.block_steps=2")
     first = cli("harness", "gpus=2", *SHORT, *fault)

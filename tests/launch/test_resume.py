@@ -145,6 +145,7 @@ def test_checkpoints_of_other_code_are_ignored_and_mixed_code_is_reported(cli: C
     assert "warning: some of the 1 completed runs were measured with code 0000000" in " ".join(more.stdout.split())
 
 
+@pytest.mark.whole  # in CI, on Slurm
 def test_a_rank_that_hangs_is_ended_with_its_stacks_shown(cli: Cli, tmp_path: Path) -> None:
     done = cli("harness", "gpus=2", *TRAINED, "fault=hang", "fault.step=4", "fault.rank=1", "heartbeat=60")
     assert done.returncode == 1

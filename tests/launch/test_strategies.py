@@ -13,8 +13,6 @@ from studies import logged, run_dirs, study_dir
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SYNCHRONOUS = ("allreduce", "hierarchical", "hybrid", "zero1", "fsdp", "pipeline", "tensor")
-# The others' steps are tested in tests/worker/pytorch.
-SELECTION = ("allreduce", "fsdp")
 NEVER_ALONE = ("fsdp", "pipeline", "tensor")  # their ranks cannot take a step without each other
 SHORT = ("model=cnn_small", "dataset=synthetic", "batch=8", "measure=smoke", "cluster=local", "cluster.device=cpu")
 
@@ -46,11 +44,9 @@ def test_a_network_for_text_learns_and_the_report_says_what_a_sample_is(cli: Cli
     assert said in (study_dir(tmp_path) / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "chosen", [SELECTION, pytest.param(SYNCHRONOUS, marks=pytest.mark.whole)], ids=["selection", "every"]
-)
-def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: Path, chosen: tuple[str, ...]) -> None:
-    synchronous = [name for name in chosen if trains_on_cpus(name)]
+@pytest.mark.whole  # in CI, each strategy's steps, and the verdicts
+def test_a_study_of_strategies_says_which_did_the_same_work(cli: Cli, tmp_path: Path) -> None:
+    synchronous = [name for name in SYNCHRONOUS if trains_on_cpus(name)]
     strategies = ",".join((*synchronous, "local_sgd"))
     done = cli("harness", "-m", f"strategy={strategies}", "gpus=2", *SHORT, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr

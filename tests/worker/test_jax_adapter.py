@@ -120,6 +120,7 @@ def test_all_ranks_skip_a_step_in_which_one_overflows(strategy: str) -> None:
     }
 
 
+@pytest.mark.whole  # in CI, the other frameworks
 def test_deterministic_runs_are_equal_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in determinism.VARIABLES["jax"].items():  # as a rank sets them before loading anything
         monkeypatch.setenv(name, value)

@@ -114,7 +114,7 @@ def test_gradients_are_laid_out_as_horovod_and_kvstore_take_them() -> None:
     assert in_mxnet("what_the_exchange_gets") == []
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "horovod", "mpi"])
+@pytest.mark.parametrize("strategy", ["allreduce", "horovod", pytest.param("mpi", marks=pytest.mark.whole)])
 def test_ranks_have_the_mean_of_their_gradients(strategy: str) -> None:
     said = in_mxnet("exchanges", strategy)
     assert not any(said["codes"])

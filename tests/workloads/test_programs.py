@@ -19,7 +19,7 @@ MEASURE = ("measure.warmup_steps=10", "measure.steps=120", "measure.precision=nu
 # At the next checkpoint, further steps would end a library's loop in another way: take fewer than lead there.
 FEW_FURTHER_STEPS = ("workload.probe_steps=1",)
 # Run by default: gradient accumulation by hooks, and Keras by its callback.
-SELECTED = (("accumulation", 2), ("keras", 1))
+SELECTED = (("accumulation", 2),)
 
 
 def cases() -> list[Any]:

@@ -87,7 +87,7 @@ def test_figures_follow_the_schema_of_vega_lite(several: Findings) -> None:
         validate(spec)
 
 
-@pytest.mark.parametrize("paper", [Paper(60), Paper(120, 10)])
+@pytest.mark.parametrize("paper", [Paper(60), pytest.param(Paper(120, 10), marks=pytest.mark.whole)])
 def test_narrow_and_wide_figures_cut_no_letter_either(tmp_path: Path, paper: Paper) -> None:
     study = StudyBuilder(tmp_path / "study")
     for framework, strategy in TRAININGS:
