@@ -19,6 +19,7 @@ from harness.core import events
 from harness.slurm.client import Client
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(900)]
+FAULT = ("fault=kill_rank", "fault.step=3", "checkpoint.interval_steps=2")
 
 
 @pytest.fixture(autouse=True)
@@ -178,8 +179,7 @@ def test_packed_sizes_share_one_job_and_its_nodes(slurm: Any, cli: Cli, tmp_path
 
 
 def test_a_failed_run_in_a_packed_job_does_not_stop_the_others(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    fault = ("fault=kill_rank", "fault.step=3", "checkpoint.interval_steps=2")
-    done = cli("harness", "-m", "gpus=1,2", *SHORT, *fault, "checkpoint.max_restarts=1", "pack=true", env=slurm.env)
+    done = cli("harness", "-m", "gpus=1,2", *SHORT, *FAULT, "checkpoint.max_restarts=1", "pack=true", env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     for gpus in (1, 2):
         assert [d.name for d in events.attempt_dirs(run_of(tmp_path, gpus))] == ["attempt-1", "attempt-2"]
@@ -187,8 +187,7 @@ def test_a_failed_run_in_a_packed_job_does_not_stop_the_others(slurm: Any, cli: 
 
 @pytest.mark.whole  # in CI, runs of jobs of their own
 def test_runs_of_a_packed_job_fail_when_no_restarts_are_left(slurm: Any, cli: Cli, tmp_path: Path) -> None:
-    fault = ("fault=kill_rank", "fault.step=3", "checkpoint.interval_steps=2")
-    failing = cli("harness", "-m", "gpus=1,2", *SHORT, *fault, "pack=true", env=slurm.env)
+    failing = cli("harness", "-m", "gpus=1,2", *SHORT, *FAULT, "pack=true", env=slurm.env)
     assert failing.returncode == 1
     assert "0 completed, 2 failed" in failing.stdout
 

@@ -73,7 +73,7 @@ def test_a_sweep_becomes_arrays_of_different_shapes_and_a_report(cli: Cli, slurm
 
 
 def test_the_plain_command_is_accepted_and_never_falls_back_to_the_cpu(cli: Cli, slurm: Any, tmp_path: Path) -> None:
-    done = cli("harness", "-m", "gpus=1,2", "dataset=synthetic", env=slurm.env)
+    done = cli("harness", "-m", "gpus=1,6", "dataset=synthetic", env=slurm.env)
     assert done.stdout.count("submitted job") == 2, done.stdout + done.stderr
     # The declared GPUs do not exist.
     assert done.returncode == 1

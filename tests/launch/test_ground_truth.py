@@ -15,6 +15,7 @@ from emulated_runs import (
     analysed,
     assert_right,
     finished,
+    is_disturbed,
     needs_priority_where_busy,
     prepared,
     started,
@@ -96,8 +97,8 @@ def measured_wrongly(folder: Path, settings: Sequence[Setting]) -> dict[Setting,
         assert set(parts.seconds) == {*setting.expected, UNEXPLAINED}
         [start] = logged(run_dir, "start")
         assert 0 <= start["waiting"]["overshoot_seconds"] < 0.01
-        if found := wrong(setting, setting.expected, run_dir, parts):
-            off[setting] = found
+        if problems := list(wrong(setting, setting.expected, parts)):
+            off[setting] = Wrong("\n".join(problems), is_disturbed(run_dir))
     return off
 
 
@@ -109,10 +110,10 @@ Shaped = tuple[int, Setting]
 SHAPED: list[Shaped] = [
     (200, Setting(2, **ONE)),
     (200, Setting(2, **TWO, stall_ms=8.0)),
-    (200, Setting(3, **ONE)),
     (400, Setting(2, **ONE, straggler_ms=20.0, straggler_rank=1)),
-    (300, Setting(3, **ONE, stall_ms=10.0, straggler_ms=12.0)),
+    (200, Setting(3, **ONE)),
     (300, Setting(3, **TWO, backward_fraction=0.8)),
+    (300, Setting(3, **ONE, stall_ms=10.0, straggler_ms=12.0)),
 ]
 
 
@@ -152,6 +153,6 @@ def over_links(folder: Path, settings: Sequence[Shaped]) -> dict[Shaped, Wrong]:
         bucket_bytes = max(sent) / setting.messages / setting.buckets
         bucket_ms, burst_ms = (1000 * 8 * number / (mbit * 1e6) for number in (bucket_bytes, hosts.BURST_BYTES))
         expected = setting.expected_with(bucket_ms, burst_ms)
-        if found := wrong(setting, expected, run_dir, analysed(run_dir)):
-            off[mbit, setting] = found
+        if problems := list(wrong(setting, expected, analysed(run_dir))):
+            off[mbit, setting] = Wrong("\n".join(problems), is_disturbed(run_dir))
     return off

@@ -82,14 +82,14 @@ def test_a_sweep_runs_and_its_files_follow_their_schemas(cli: Cli, tmp_path: Pat
 
 
 def test_rerun_runs_only_missing_runs_and_repeats_give_the_same_weights(cli: Cli, tmp_path: Path) -> None:
-    first = cli("harness", "gpus=1", *UNTRAINED)
+    first = cli("harness", "gpus=1", *SHORT)
     assert first.returncode == 0, first.stdout + first.stderr
     (run_dir,) = run_dirs(tmp_path)
     before = (run_dir / "result.json").read_bytes()
-    again = cli("harness", "gpus=1", *UNTRAINED)
+    again = cli("harness", "gpus=1", *SHORT)
     assert "1 run is completed already" in again.stdout
     assert again.returncode == 0
-    more = cli("harness", "-m", "gpus=1", "repeat=0,1", *UNTRAINED)
+    more = cli("harness", "-m", "gpus=1", "repeat=0,1", *SHORT)
     assert "plan: 1 run in 1 array" in more.stdout
     assert "1 completed, 0 failed, 1 were completed before" in more.stdout
     assert (run_dir / "result.json").read_bytes() == before
@@ -98,7 +98,7 @@ def test_rerun_runs_only_missing_runs_and_repeats_give_the_same_weights(cli: Cli
     assert once["weights_checksum"] == twice["weights_checksum"]
     # A damaged result is named and not overwritten.
     (run_dir / "result.json").write_text('{"v": 1')
-    damaged = cli("harness", "gpus=1", *UNTRAINED)
+    damaged = cli("harness", "gpus=1", *SHORT)
     assert damaged.returncode == 2
     assert "result.json is not JSON" in damaged.stderr
     assert "Traceback" not in damaged.stderr
@@ -242,7 +242,7 @@ def test_options_reach_the_framework(cli: Cli, tmp_path: Path, options: list[str
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.whole  # in CI, `make demo` and a network for text
+@pytest.mark.whole  # in CI, `make demo` trains on them
 def test_training_on_real_images_learns(cli: Cli, tmp_path: Path, fashion_mnist: Path) -> None:
     done = cli(
         "harness", "gpus=2", *SHORT, "dataset=fashion_mnist", f"data.root={fashion_mnist}", "batch=32",

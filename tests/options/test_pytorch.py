@@ -39,7 +39,7 @@ SIDE = check.Side(
 )
 
 
-# One of each family whose gradients PyTorch sends; TensorFlow's selection has mpi, Keras's and MXNet's Horovod.
+# One of each family whose gradients PyTorch sends.
 # `make test-options` trains all strategies. The others are trained with their usual options in
 # tests/worker: test_pytorch_adapter.py, test_pytorch_strategies.py, test_pytorch_model_parallel.py,
 # test_pytorch_servers.py.

@@ -51,7 +51,7 @@ def test_four_ranks_on_two_nodes_learn_what_one_process_does() -> None:
     assert rounded["apart"] > 10 * WEIGHTS_BY_AVERAGE
 
 
-@pytest.mark.whole  # in CI, over gloo; MPI's sums
+@pytest.mark.whole  # in CI, over gloo, and sums over MPI
 def test_ranks_over_mpi_learn_what_one_process_does() -> None:
     if not (PROJECT / ".envs" / "pytorch" / "bin" / "mpirun").exists():
         pytest.skip("the PyTorch environment has no MPI of its own: it was built with MPI=system")

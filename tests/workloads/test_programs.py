@@ -18,7 +18,7 @@ SLURM = ("cluster.device=cpu", "cluster.cpus_per_gpu=1", "cluster.gpus_per_node=
 MEASURE = ("measure.warmup_steps=10", "measure.steps=120", "measure.precision=null")
 # At the next checkpoint, further steps would end a library's loop in another way: take fewer than lead there.
 FEW_FURTHER_STEPS = ("workload.probe_steps=1",)
-# Run by default: gradient accumulation by hooks, and Keras by its callback.
+# Run by default: gradient accumulation by hooks.
 SELECTED = (("accumulation", 2),)
 
 
