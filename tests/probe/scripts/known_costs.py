@@ -1,9 +1,12 @@
 """A user's training whose compute, waiting for data and messages take a given time."""
 
 import argparse
+import atexit
+import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,16 +18,18 @@ BATCH = 8
 
 
 class Slow(Dataset):
-    """A batch takes so many seconds to load."""
+    """A batch takes so many seconds to load. spent: on the present one."""
 
     def __init__(self, seconds, samples):
-        self.seconds, self.samples = seconds, samples
+        self.seconds, self.samples, self.spent = seconds, samples, 0.0
 
     def __len__(self):
         return self.samples
 
     def __getitem__(self, index):
+        begin = time.perf_counter()
         wait(self.seconds / BATCH)
+        self.spent += time.perf_counter() - begin
         return torch.ones(64)
 
 
@@ -59,7 +64,7 @@ def main():
     parser.add_argument("--rows", type=int, default=4, help="of the weights, 256 bytes each")
     parser.add_argument("--samples", type=int, default=10**6)
     parser.add_argument("--with", dest="what", default="ddp")
-    parser.add_argument("--link", help="interface whose bytes per step are written to sent.<rank>")
+    parser.add_argument("--link", help="interface: its bytes per step and what its steps took go to times.<rank>.json")
     args = parser.parse_args()
     if args.link:
         # Ranks wait most of the time, and a busy neighbour would delay each message by a time slice.
@@ -82,8 +87,12 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     seconds = args.compute + args.straggler * (rank == dist.get_world_size() - 1)
     steps, seen = 0, set()
+    times = {"bytes": 0, "steps": []}
+    if args.link:
+        atexit.register(lambda: Path(f"times.{rank}.json").write_text(json.dumps(times)))
     while True:
-        for batch in DataLoader(Slow(args.data, args.samples), BATCH):
+        data = Slow(args.data, args.samples)
+        for batch in DataLoader(data, BATCH):
             steps += 1
             seen.add(id(batch))
             optimizer.zero_grad()
@@ -91,15 +100,28 @@ def main():
                 with model.no_sync():
                     model(batch).mean().backward()
             loss = model(batch).mean()
+            clock = [time.perf_counter()]
             busy(batch, seconds)
+            clock.append(time.perf_counter())
             loss.backward()
+            clock.append(time.perf_counter())
+            times["steps"].append(
+                {
+                    "data": data.spent,
+                    "compute": clock[1] - clock[0],
+                    # Backward of one small layer: hardly more than its message, and its wait for other ranks.
+                    "message": clock[2] - clock[1],
+                    "sent": getattr(model, "require_backward_grad_sync", True),
+                    "traced": torch.autograd._profiler_enabled(),
+                }
+            )
             if args.what == "no_ddp":
                 dist.all_reduce(network.weight.grad)
             if args.link and steps == 4:
                 before = sent_bytes(args.link)
             if args.link and steps == 24:
-                with open(f"sent.{rank}", "w") as file:
-                    file.write(str((sent_bytes(args.link) - before) / 20))
+                times["bytes"] = (sent_bytes(args.link) - before) / 20
+            data.spent = 0.0
             optimizer.step()
             if args.what == "checkpoint" and steps == 30:
                 torch.save(model.state_dict(), f"saved.{rank}.pt")
