@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.base.frames import records, schema_of, table_of
+from analysis.base.frames import records, schema_of
 from analysis.read.attempts import is_read
 from analysis.read.row import COLUMNS
 
@@ -81,12 +82,13 @@ def read_cache(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def write_cache(path: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Write the cache atomically. Return errors as remarks, since a report can do without the cache."""
+def write_cache(path: Path, table: pa.Table) -> list[str]:
+    """Write the cache atomically. table: with CACHE_COLUMNS. Return errors as remarks, since a report can do without
+    the cache."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(exist_ok=True)
-        pq.write_table(table_of(rows, CACHE_COLUMNS), temporary)
+        pq.write_table(table, temporary)
         temporary.replace(path)
     except OSError as error:
         return [f"going on without a cache, {path.parent} is not writable ({error.strerror})"]

@@ -7,7 +7,6 @@ only runs that changed.
 from __future__ import annotations
 
 import json
-import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,10 +19,10 @@ from analysis.base.frames import records, table_of
 from analysis.base.text import printable
 from analysis.base.values import number_of
 from analysis.read.across import refuse_copies, refuse_unequal_batches
-from analysis.read.cache import SPEC, Signature, cache_path, read_cache, signature, write_cache
+from analysis.read.cache import CACHE_COLUMNS, SPEC, Signature, cache_path, read_cache, signature, write_cache
 from analysis.read.damage import damage_problems, damage_rows
 from analysis.read.pool import read_rows
-from analysis.read.row import COLUMNS, Run
+from analysis.read.row import Run
 from analysis.read.run import MISSING, UNREADABLE
 from harness.core.events import STUDY_VERSION
 from harness.core.seals import is_intact
@@ -85,15 +84,16 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     new = dict(zip(again, read, strict=True))
     rows = [{**new[name], "signature": signatures[name].digest} if row is None else row for name, row in known.items()]
     remarks: list[str] = []
-    if keep and (again or len(cached) != len(rows)):
-        remarks += write_cache(cache_path(folder), rows)
+    if again or len(cached) != len(rows):
+        table = table_of(rows, CACHE_COLUMNS)
+        if keep:
+            remarks += write_cache(cache_path(folder), table)
+        rows = records(table)  # the values and types of the cache
     problems += refuse_copies(rows)
     problems += refuse_unequal_batches(rows)
     damage = damage_rows(rows)
     problems += damage_problems(damage)
     rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
-    if len(rows) != len(kept) or not all(map(operator.is_, rows, kept)):
-        rows = records(table_of(rows, COLUMNS))  # gives the same types as the cache
     return Study(
         name=printable(document["study"]),
         folder=folder,
