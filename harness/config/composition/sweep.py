@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import itertools
@@ -11,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -31,6 +32,9 @@ from harness.core.errors import UserError
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 _VERSION_BASE = "1.3"
+# A defaults list up to the next key, and the choice of another group in it, which is no call of a resolver.
+_DEFAULTS = re.compile(r"\bdefaults\b.*?(?=^[^\s#-]|\Z)", re.MULTILINE | re.DOTALL)
+_CHOICE = re.compile(r"\$\{[^:{}]*\}")
 # Timed steps, if measure.steps is not given: with a precision at most, else exactly.
 _ADAPTIVE_STEPS, _FIXED_STEPS = 1000, 200
 
@@ -65,8 +69,9 @@ def compose(
 ) -> list[Config]:
     """Return all points of the command line; one without `-m`. command: what followed `--`, which is not parsed.
 
-    Hydra's own launcher composes each point from its files. Here Hydra composes each distinct choice of groups once,
-    and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the two).
+    Hydra's own launcher composes each point from its files. Here Hydra composes each choice of a group once, the parts
+    are put together, and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the
+    two).
 
     Raises:
         UserError
@@ -84,6 +89,13 @@ def compose(
     return points if command is None else [workload.with_command(point, list(command)) for point in points]
 
 
+class _Composed(NamedTuple):
+    """What Hydra made of choices of groups. sweep: what an experiment among them brings."""
+
+    cfg: DictConfig
+    sweep: tuple[str, ...]
+
+
 class _Composer:
     """Composes points while Hydra is initialised."""
 
@@ -95,7 +107,11 @@ class _Composer:
         self._parser = OverridesParser.create()
         self._parse = functools.cache(self._parser.parse_override)
         self._is_group = functools.cache(lambda key: any((folder / key).is_dir() for folder in folders))
+        self._by_hydra = functools.cache(self._compose_by_hydra)
+        self._part = functools.cache(self._part_of)
+        self._writes_elsewhere = functools.cache(self._writes)
         self._composed = functools.cache(self._compose)
+        self._first: tuple[str, ...] = ()  # choices of the first point
 
     def points(self, overrides: list[str], multirun: bool) -> Iterator[Config]:
         given = self._parser.parse_overrides(overrides)
@@ -114,6 +130,7 @@ class _Composer:
             raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
         for texts in itertools.product(*self._swept([*of_experiment, *overrides])):
             choices, values = self._split([self._parse(text) for text in texts])
+            self._first = self._first or choices
             points, sweep = self._composed(choices)
             if sweep != from_experiment:
                 raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
@@ -124,11 +141,54 @@ class _Composer:
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[SweepPoints, tuple[str, ...]]:
         """Compose the chosen groups; return their points and the sweep that an experiment among them brings."""
+        composed = self._put_together(choices) or self._by_hydra(choices)
+        return SweepPoints(composed.cfg), composed.sweep
+
+    def _compose_by_hydra(self, choices: tuple[str, ...]) -> _Composed:
         cfg = hydra.compose(self._config_name, [*choices, *self._search_path], return_hydra_config=True)
         sweep = tuple(f"{key}={value}" for key, value in (cfg.hydra.sweeper.params or {}).items())
         with open_dict(cfg):
             del cfg["hydra"]
-        return SweepPoints(cfg), sweep
+        return _Composed(cfg, sweep)
+
+    def _put_together(self, choices: tuple[str, ...]) -> _Composed | None:
+        """Compose choices from those of the first point and the part of each that differs; None if that may not be the
+        same. Hydra takes 0.1 s for each combination, of which a grid has many."""
+        changed = [i for i, pair in enumerate(zip(self._first, choices, strict=False)) if pair[0] != pair[1]]
+        if len(changed) < 2 or len(choices) != len(self._first):
+            return None
+        first = self._by_hydra(self._first)
+        cfg = copy.deepcopy(first.cfg)
+        for i in changed:
+            if (part := self._part(i, choices[i])) is None:
+                return None
+            cfg[choices[i].partition("=")[0]] = part
+        return first._replace(cfg=cfg)
+
+    def _part_of(self, i: int, choice: str) -> DictConfig | None:
+        """Return the part that a choice brings in place of the first point's; None if something else differs or might
+        with other choices too."""
+        group = choice.partition("=")[0]
+        first, own = self._by_hydra(self._first), self._by_hydra((*self._first[:i], choice, *self._first[i + 1 :]))
+        if group not in first.cfg or group not in own.cfg or own.sweep != first.sweep:
+            return None
+        if _without(own.cfg, group) != _without(first.cfg, group):
+            return None
+        return None if self._writes_elsewhere(group) or self._follows_choices else own.cfg[group]
+
+    def _writes(self, group: str) -> bool:
+        """Return whether files of this group may write into the parts of others."""
+        return any("@package" in text or _DEFAULTS.search(text) for text in self._texts(f"{group}/*.yaml"))
+
+    @functools.cached_property
+    def _follows_choices(self) -> bool:
+        """Whether the primary defaults list, the only one that can, depends on what is chosen of a group."""
+        lists = (_DEFAULTS.search(text) for text in self._texts(f"{self._config_name.removesuffix('.yaml')}.yaml"))
+        return any(found is None or _CHOICE.search(found[0]) for found in lists)
+
+    def _texts(self, pattern: str) -> Iterator[str]:
+        for file in (file for folder in self._folders for file in folder.glob(pattern)):
+            yield file.read_text(encoding="utf-8", errors="replace")
 
     def _split(self, overrides: Sequence[Override]) -> tuple[tuple[str, ...], list[Override]]:
         """Split overrides as Hydra does; return (choices of groups, values)."""
@@ -172,6 +232,10 @@ class _Composer:
 
     def _options(self, group: str) -> list[str]:
         return sorted({path.stem for folder in self._folders for path in (folder / group).glob("*.yaml")})
+
+
+def _without(cfg: DictConfig, group: str) -> str:
+    return repr([item for item in OmegaConf.to_container(cfg).items() if item[0] != group])  # type: ignore[union-attr]
 
 
 def _declared(overrides: Iterable[str]) -> list[str]:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf, open_dict
@@ -70,6 +73,14 @@ def test_points_are_what_hydra_itself_composes(overrides: list[str]) -> None:
     [
         [["gpus=1", "gpus=2"], ["seed=0", "seed=1"], ["batch=64"]],
         [["framework=pytorch", "framework=tensorflow"], ["model=resnet20", "model=resnet44"], ["seed=0", "seed=1"]],
+        [
+            ["framework=pytorch", "framework=keras"],
+            ["strategy=allreduce", "strategy=mpi"],
+            ["dataset=cifar10", "dataset=text"],
+        ],
+        [["framework=jax", "framework=mxnet"], ["measure=smoke", "measure=default"], ["optimizer={lr: 0.1}"]],
+        [["model=vgg16", "model=resnet18"], ["data=real", "data=synthetic"], ["data.workers=2", "data.workers=3"]],
+        [["fault=kill_rank", "fault=none"], ["dataset=text", "dataset=cifar10"], ["seed=1", "seed=2"]],
         [["strategy=allreduce"], ["strategy.options.compress=none", "strategy.options.compress=fp16"]],
         [["framework.options.compile=true", "framework.options.compile=false"], ["scaling=weak", "scaling=strong"]],
         [["+cluster.env={A:x}", "+cluster.env={B:y}"], ["cluster.timeout_minutes=3", "cluster.timeout_minutes=4"]],
@@ -92,6 +103,72 @@ def test_sweep_points_equal_single_points(sweep: list[list[str]]) -> None:
     found = points(*swept, "cluster=slurm")
     assert found == alone
     assert len(found) > 1
+
+
+def test_hydra_composes_each_choice_of_a_group_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def compose(name: str, overrides: list[str], **keywords: bool) -> object:
+        asked.append(overrides)
+        return hydra_compose(name, overrides, **keywords)
+
+    monkeypatch.setattr("hydra.compose", compose)
+    sweep = ("framework=pytorch,jax,mxnet", "strategy=allreduce,mpi", "model=vgg16,resnet18,resnet20,resnet32")
+    assert len(points(*sweep, "seed=1,2", "cluster=local")) == 48
+    # What all points share, the first point, and each choice beside the first one of its group.
+    assert len(asked) == 1 + 1 + 2 + 1 + 3
+
+
+GLOBAL = "# @package _global_\n"
+
+
+def measure(steps: int, **others: Any) -> str:
+    """The file of a measurement that sets keys outside of its group too, if there are others."""
+    keys = yaml.safe_load((composition.CONF / "measure" / "smoke.yaml").read_text(encoding="utf-8")) | {"steps": steps}
+    return GLOBAL + yaml.safe_dump({"measure": keys, **others}) if others else yaml.safe_dump(keys)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"model/a.yaml": GLOBAL + "model: {name: resnet20}\nseed: 3"},
+        # As the first point has that model in any case, the other measurement seems to change no model.
+        {"model/a.yaml": "name: resnet20", "measure/a.yaml": measure(9, model={"name": "resnet20"})},
+        {"measure/a.yaml": measure(9, defaults=[{"override /dataset": "text"}])},
+        {"model/b.yaml": "name: resnet${measure.steps}", "measure/a.yaml": measure(20), "measure/b.yaml": measure(44)},
+    ],
+    ids=["package", "hidden", "defaults", "interpolation"],
+)
+def test_groups_that_depend_on_each_other_are_composed_by_hydra(tmp_path: Path, files: dict[str, str]) -> None:
+    """In sweeps over both, of which each combination is composed alone too."""
+    given = {"model/a.yaml": "name: resnet18", "model/b.yaml": "name: resnet44"}
+    given |= {"measure/a.yaml": measure(9), "measure/b.yaml": measure(47)}
+    for name, text in {**given, **files}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    def found(*overrides: str) -> list[Config]:
+        return composition.compose([*overrides, "cluster=local"], True, "config", str(tmp_path))
+
+    alone = {pair: found(f"model={pair[0]}", f"measure={pair[1]}")[0] for pair in itertools.product("ab", repeat=2)}
+    for models, measures in itertools.product(("a,b", "b,a"), repeat=2):
+        pairs = itertools.product(models.split(","), measures.split(","))
+        assert found(f"model={models}", f"measure={measures}") == [alone[pair] for pair in pairs]
+
+
+def test_a_choice_that_follows_from_two_others_is_hydras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a primary defaults list can hold one. Here it has a file for one combination only."""
+    conf = tmp_path / "conf"
+    shutil.copytree(composition.CONF, conf)
+    text = (conf / "config.yaml").read_text(encoding="utf-8")
+    (conf / "config.yaml").write_text(
+        text.replace("  - _self_", "  - optional more@measure: ${model}_${dataset}\n  - _self_")
+    )
+    (conf / "more").mkdir()
+    (conf / "more" / "vgg16_text.yaml").write_text("steps: 47\n")
+    monkeypatch.setattr("harness.config.composition.sweep.CONF", conf)
+    found = points("model=resnet20,vgg16", "dataset=cifar10,text", "cluster=local", "measure=smoke")
+    assert [point.measure.steps for point in found] == [6, 6, 6, 47]
 
 
 @pytest.mark.parametrize(
