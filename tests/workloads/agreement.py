@@ -47,7 +47,8 @@ def compared(run_dir: Path, by_pattern: bool = False) -> Compared:
     Blocks from which something is left out are checked with it. The last one cannot be compared where the program is
     ended inside of its last step, before it prints it.
     """
-    times, *others = own_times(run_dir)
+    # A pattern is looked for in the output of the first rank only.
+    times, *others = own_times(run_dir)[: 1 if by_pattern else None]
     (piece,) = pieces_of(read_attempts(run_dir, by_pattern), completed=True)
     assert piece.left_out == 0, "blocks do not match across ranks"
     blocks = [block for block in piece.blocks if block.phase == MEASURE]
