@@ -1,13 +1,15 @@
 """Planning time per point of a sweep, compared with Hydra's basic launcher on the same configuration.
 
 Ours: the whole process of `python -m harness -m` with 1,000 points and plan_only=true, which composes, checks, places,
-hashes, groups and looks for results; once over seeds, once over dictionaries. The peer: the whole process of
-`hydra.main` with the same conf/, schema and overrides, 100 points and an empty task function. Alternating, n = 6.
-Results are in RESULTS.md.
+hashes, groups and looks for results; once over seeds, once over dictionaries; and with the 200 points of a grid over
+frameworks, strategies and models, of which Hydra composes each choice. The peer: the whole process of `hydra.main` with
+the same conf/, schema and overrides as over seeds, 100 points and an empty task function. Alternating, n = 6. Results
+are in RESULTS.md.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +19,12 @@ N = 6
 OURS, PEER = 200, 20  # seeds; each with five GPU counts
 # In blocks of ten steps, of which an interval of the mean needs six.
 DICTIONARIES = ",".join(f"{{steps: {60 + 10 * i}}}" for i in range(OURS))
+# The grid of conf/experiment/frameworks_v100.yaml, without environments and data.
+GRID = [
+    *("framework=pytorch,tensorflow,keras,mxnet", "strategy=allreduce,horovod"),
+    "model=resnet20,resnet32,resnet44,resnet56,resnet110",
+    *(f"framework.environment={sys.executable}", "data.check=false"),
+]
 BASIC = """
 import hydra
 from harness.config import composition
@@ -30,7 +38,7 @@ def rows() -> list[Row]:
         basic = Path(folder) / "basic.py"
         basic.write_text(BASIC)
         sweep = ["-m", "gpus=1,2,4,8,12", "cluster=slurm", "dataset=synthetic"]
-        ours, dictionaries, peer = [], [], []
+        ours, dictionaries, grid, peer = [], [], [], []
         for _ in range(N):
             command = python("-m", "harness", *sweep, f"seed=range(0,{OURS})", "plan_only=true")
             ours.append(1000 * seconds_of(command, cwd=folder) / (5 * OURS))
@@ -38,8 +46,11 @@ def rows() -> list[Row]:
             peer.append(1000 * seconds_of(command, cwd=folder) / (5 * PEER))
             command = python("-m", "harness", *sweep, f"measure={DICTIONARIES}", "plan_only=true")
             dictionaries.append(1000 * seconds_of(command, cwd=folder) / (5 * OURS))
+            command = python("-m", "harness", *sweep, *GRID, "plan_only=true")
+            grid.append(1000 * seconds_of(command, cwd=folder) / 200)
     name, target = "Hydra's basic launcher, 100 points", "≤ 2 ms, and less than the peer"
     return [
         paired("planning, per point of a sweep of 1,000", "ms", ours, name, peer, target),
         paired("… over dictionaries", "ms", dictionaries, name, peer, target),
+        paired("… of a grid of 200 over groups", "ms", grid, name, peer, target),
     ]
