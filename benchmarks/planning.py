@@ -2,9 +2,8 @@
 
 Ours: the whole process of `python -m harness -m` with 1,000 points and plan_only=true, which composes, checks, places,
 hashes, groups and looks for results; once over seeds, once over dictionaries; and with the 200 points of a grid over
-frameworks, strategies and models, of which Hydra composes each choice. The peer: the whole process of `hydra.main` with
-the same conf/, schema and overrides as over seeds, 100 points and an empty task function. Alternating, n = 6. Results
-are in RESULTS.md.
+frameworks, strategies and models. The peer: the whole process of `hydra.main` with the same conf/, schema and overrides
+as over seeds, 100 points and an empty task function. Alternating, n = 6. Results are in RESULTS.md.
 """
 
 from __future__ import annotations
@@ -13,18 +12,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
 from benchmarks.common import Row, paired, python, seconds_of
+from harness.config import composition
 
 N = 6
 OURS, PEER = 200, 20  # seeds; each with five GPU counts
 # In blocks of ten steps, of which an interval of the mean needs six.
 DICTIONARIES = ",".join(f"{{steps: {60 + 10 * i}}}" for i in range(OURS))
-# The grid of conf/experiment/frameworks_v100.yaml, without environments and data.
-GRID = [
-    *("framework=pytorch,tensorflow,keras,mxnet", "strategy=allreduce,horovod"),
-    "model=resnet20,resnet32,resnet44,resnet56,resnet110",
-    *(f"framework.environment={sys.executable}", "data.check=false"),
-]
+# The groups of a preset's sweep, without environments and data.
+PRESET = OmegaConf.load(composition.CONF / "experiment" / "frameworks_v100.yaml").hydra.sweeper.params
+GRID = [f"{key}={values}" for key, values in PRESET.items() if key != "gpus"]
+GRID += [f"framework.environment={sys.executable}", "data.check=false"]
 BASIC = """
 import hydra
 from harness.config import composition

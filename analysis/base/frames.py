@@ -29,9 +29,7 @@ def frame_of(rows: list[dict[str, Any]], columns: Mapping[str, Any]) -> pd.DataF
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> pa.Table:
     """Return the rows as a table with exactly these columns, of these pandas types; null where a row lacks one, and
-    for what JSON cannot say: NaN and infinity.
-
-    By way of JSON, because pyarrow.array imports pandas if it is installed.
+    for NaN and infinity, which JSON cannot represent. JSON, because pyarrow.array imports pandas if it is installed.
     """
     schema = schema_of(columns)
     parse = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")

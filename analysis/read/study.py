@@ -88,7 +88,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
         table = table_of(rows, CACHE_COLUMNS)
         if keep:
             remarks += write_cache(cache_path(folder), table)
-        rows = records(table)  # the values and types of the cache
+        rows = records(table)  # as if read from the cache
     problems += refuse_copies(rows)
     problems += refuse_unequal_batches(rows)
     damage = damage_rows(rows)

@@ -110,8 +110,8 @@ def test_one_rank_needs_no_ddp_to_be_the_baseline(torch_python: Path, tmp_path: 
 @pytest.mark.quiet
 @pytest.mark.timeout(300)
 def test_parts_are_within_a_twentieth_of_a_step_on_a_shaped_link(torch_python: Path, tmp_path: Path) -> None:
-    """Two hosts in network namespaces. The script's own clock says what data, traced compute and messages took:
-    no message less than the link's bandwidth allows for the bytes that the kernel counted."""
+    """Two hosts in network namespaces. The script times its own data, traced compute and messages. No message is
+    faster than the link's bandwidth allows for the bytes that the kernel counted."""
     if why := hosts.why_not():
         pytest.skip(why)
     for attempt in range(2):  # another program may delay a step; an error of the probe would recur

@@ -47,7 +47,7 @@ def compared(run_dir: Path, by_pattern: bool = False) -> Compared:
     Blocks from which something is left out are checked with it. The last one cannot be compared where the program is
     ended inside of its last step, before it prints it.
     """
-    # A pattern is looked for in the output of the first rank only.
+    # A pattern is matched against the first rank's output only.
     times, *others = own_times(run_dir)[: 1 if by_pattern else None]
     (piece,) = pieces_of(read_attempts(run_dir, by_pattern), completed=True)
     assert piece.left_out == 0, "blocks do not match across ranks"

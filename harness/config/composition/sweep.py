@@ -32,7 +32,7 @@ from harness.core.errors import UserError
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 _VERSION_BASE = "1.3"
-# A defaults list up to the next key, and the choice of another group in it, which is no call of a resolver.
+# A defaults list, up to the next key; in it, an interpolation of another group's choice, unlike a resolver call.
 _DEFAULTS = re.compile(r"\bdefaults\b.*?(?=^[^\s#-]|\Z)", re.MULTILINE | re.DOTALL)
 _CHOICE = re.compile(r"\$\{[^:{}]*\}")
 # Timed steps, if measure.steps is not given: with a precision at most, else exactly.
@@ -70,7 +70,7 @@ def compose(
     """Return all points of the command line; one without `-m`. command: what followed `--`, which is not parsed.
 
     Hydra's own launcher composes each point from its files. Here Hydra composes each choice of a group once, the parts
-    are put together, and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the
+    are combined, and the values of a point are applied to a copy (tests/harness/config/test_config.py compares the
     two).
 
     Raises:
@@ -90,7 +90,7 @@ def compose(
 
 
 class _Composed(NamedTuple):
-    """What Hydra made of choices of groups. sweep: what an experiment among them brings."""
+    """A configuration as Hydra composed it. sweep: overrides of the experiment's own sweep."""
 
     cfg: DictConfig
     sweep: tuple[str, ...]
@@ -109,7 +109,6 @@ class _Composer:
         self._is_group = functools.cache(lambda key: any((folder / key).is_dir() for folder in folders))
         self._by_hydra = functools.cache(self._compose_by_hydra)
         self._part = functools.cache(self._part_of)
-        self._writes_elsewhere = functools.cache(self._writes)
         self._composed = functools.cache(self._compose)
         self._first: tuple[str, ...] = ()  # choices of the first point
 
@@ -152,43 +151,46 @@ class _Composer:
         return _Composed(cfg, sweep)
 
     def _put_together(self, choices: tuple[str, ...]) -> _Composed | None:
-        """Compose choices from those of the first point and the part of each that differs; None if that may not be the
-        same. Hydra takes 0.1 s for each combination, of which a grid has many."""
-        changed = [i for i, pair in enumerate(zip(self._first, choices, strict=False)) if pair[0] != pair[1]]
-        if len(changed) < 2 or len(choices) != len(self._first):
+        """Replace the parts of the first point's configuration whose choices differ; None if the result might not be
+        what Hydra composes. Hydra takes 0.1 s per combination, and a grid has many."""
+        if len(choices) != len(self._first):
             return None
-        first = self._by_hydra(self._first)
-        cfg = copy.deepcopy(first.cfg)
+        changed = [i for i, (first, own) in enumerate(zip(self._first, choices, strict=True)) if first != own]
+        if len(changed) < 2:
+            return None
+        composed = self._by_hydra(self._first)
+        cfg = copy.deepcopy(composed.cfg)
         for i in changed:
             if (part := self._part(i, choices[i])) is None:
                 return None
             cfg[choices[i].partition("=")[0]] = part
-        return first._replace(cfg=cfg)
+        return composed._replace(cfg=cfg)
 
     def _part_of(self, i: int, choice: str) -> DictConfig | None:
-        """Return the part that a choice brings in place of the first point's; None if something else differs or might
-        with other choices too."""
+        """Return the part of the configuration that a choice selects; None if the choice changes other parts, or could
+        in combination with others."""
         group = choice.partition("=")[0]
         first, own = self._by_hydra(self._first), self._by_hydra((*self._first[:i], choice, *self._first[i + 1 :]))
         if group not in first.cfg or group not in own.cfg or own.sweep != first.sweep:
             return None
         if _without(own.cfg, group) != _without(first.cfg, group):
             return None
-        return None if self._writes_elsewhere(group) or self._follows_choices else own.cfg[group]
-
-    def _writes(self, group: str) -> bool:
-        """Return whether files of this group may write into the parts of others."""
-        return any("@package" in text or _DEFAULTS.search(text) for text in self._texts(f"{group}/*.yaml"))
+        return None if self._follows_choices or self._sets_others(group) else own.cfg[group]
 
     @functools.cached_property
     def _follows_choices(self) -> bool:
-        """Whether the primary defaults list, the only one that can, depends on what is chosen of a group."""
-        lists = (_DEFAULTS.search(text) for text in self._texts(f"{self._config_name.removesuffix('.yaml')}.yaml"))
-        return any(found is None or _CHOICE.search(found[0]) for found in lists)
+        """Whether the primary defaults list depends on the choice of a group. Hydra allows that in no other list."""
+        text = (self._folders[0] / f"{self._config_name.removesuffix('.yaml')}.yaml").read_text(encoding="utf-8")
+        return any(map(_CHOICE.search, _DEFAULTS.findall(text)))
 
-    def _texts(self, pattern: str) -> Iterator[str]:
-        for file in (file for folder in self._folders for file in folder.glob(pattern)):
-            yield file.read_text(encoding="utf-8", errors="replace")
+    def _sets_others(self, group: str) -> bool:
+        """Return whether files of this group may set keys of other groups; True if one cannot be read."""
+        files = (file for folder in self._folders for file in (folder / group).glob("*.yaml"))
+        try:
+            texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+        except OSError:
+            return True
+        return any("@package" in text or _DEFAULTS.search(text) for text in texts)
 
     def _split(self, overrides: Sequence[Override]) -> tuple[tuple[str, ...], list[Override]]:
         """Split overrides as Hydra does; return (choices of groups, values)."""

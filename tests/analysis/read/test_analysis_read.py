@@ -251,7 +251,7 @@ def test_only_files_that_affect_the_row_invalidate_the_cache(study: StudyBuilder
 
 
 def test_the_page_of_a_study_read_for_the_first_time_needs_no_pandas(study: StudyBuilder) -> None:
-    """Which takes a sixth of the time of a small study's page to import."""
+    """Importing it takes a sixth of the time that such a page needs."""
     study.add(spec_of(1), Logs())
     code = (
         "import sys\nfrom analysis.__main__ import main\n"

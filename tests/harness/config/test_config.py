@@ -132,7 +132,7 @@ def measure(steps: int, **others: Any) -> str:
     "files",
     [
         {"model/a.yaml": GLOBAL + "model: {name: resnet20}\nseed: 3"},
-        # As the first point has that model in any case, the other measurement seems to change no model.
+        # The first point has that model anyway, so the other measurement seems not to change it.
         {"model/a.yaml": "name: resnet20", "measure/a.yaml": measure(9, model={"name": "resnet20"})},
         {"measure/a.yaml": measure(9, defaults=[{"override /dataset": "text"}])},
         {"model/b.yaml": "name: resnet${measure.steps}", "measure/a.yaml": measure(20), "measure/b.yaml": measure(44)},
@@ -156,7 +156,15 @@ def test_groups_that_depend_on_each_other_are_composed_by_hydra(tmp_path: Path, 
         assert found(f"model={models}", f"measure={measures}") == [alone[pair] for pair in pairs]
 
 
-def test_a_choice_that_follows_from_two_others_is_hydras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_beside_the_choices_that_cannot_be_read_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "model" / "no-file.yaml").mkdir(parents=True)
+    sweep = ["model=resnet20,resnet44", "measure=smoke,default", "cluster=local"]
+    assert composition.compose(sweep, True, "config", str(tmp_path)) == points(*sweep)
+
+
+def test_an_option_that_depends_on_two_groups_is_composed_by_hydra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only a primary defaults list can hold one. Here it has a file for one combination only."""
     conf = tmp_path / "conf"
     shutil.copytree(composition.CONF, conf)

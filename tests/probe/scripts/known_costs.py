@@ -18,7 +18,7 @@ BATCH = 8
 
 
 class Slow(Dataset):
-    """A batch takes so many seconds to load. spent: on the present one."""
+    """Loads a batch in `seconds`. spent: seconds of loading the current batch."""
 
     def __init__(self, seconds, samples):
         self.seconds, self.samples, self.spent = seconds, samples, 0.0
