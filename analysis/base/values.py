@@ -9,6 +9,8 @@ from typing import Any, Protocol
 LARGEST_COUNT = 2**63 - 1  # limit of an integer column
 # A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
 LONGEST_SECONDS = 1e12
+# The same for an energy: the largest machines need a thousand years for it.
+MOST_JOULES = 1e18
 
 
 class Columns(Protocol):
@@ -42,3 +44,9 @@ def seconds_of(record: Mapping[str, Any], key: str) -> float | None:
     """Return a duration in seconds, or None if the value is implausible."""
     seconds = number_of(record, key)
     return seconds if seconds is not None and seconds <= LONGEST_SECONDS else None
+
+
+def joules_of(record: Mapping[str, Any], key: str) -> float | None:
+    """Return an energy in joules, or None if the value is implausible."""
+    joules = number_of(record, key)
+    return joules if joules is not None and joules <= MOST_JOULES else None

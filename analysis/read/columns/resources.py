@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.base.numbers import total_if_known
 from analysis.base.text import printable
-from analysis.base.values import count_of, is_count, number_of, seconds_of
+from analysis.base.values import count_of, is_count, joules_of, number_of, seconds_of
 from analysis.read.attempts import Attempt, Piece
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
@@ -62,7 +62,7 @@ def _used(events: Sequence[Mapping[str, Any]], nodes: int) -> dict[str, Any]:
         **{name: max(values, default=None) for name, values in peaks.items()},
         "device_peak_source": printable(source),
         **{name: total_if_known(count_of(event, name, 0) for event in events) for name in SUMS},
-        "processors_joules": total_if_known(number_of(event, "processors_joules") for event in machines) or None,
+        "processors_joules": total_if_known(joules_of(event, "processors_joules") for event in machines) or None,
     }
     by_interface: dict[str, int] = defaultdict(int)
     for name, n in (pair for event in machines for pair in event["network_bytes"].items()):
@@ -120,7 +120,7 @@ def _slurm(attempts: Sequence[Attempt]) -> dict[str, Any] | None:
     told = [attempt.slurm_energy for attempt in attempts]
     if all(one is None for one in told):
         return None
-    joules = total_if_known(None if one is None else number_of(one, "joules") for one in told)
+    joules = total_if_known(None if one is None else joules_of(one, "joules") for one in told)
     reasons = [printable(str(one["reason"])) for one in told if one is not None and one.get("reason")]
     if joules is None and not reasons:
         reasons = ["not known of every attempt"]

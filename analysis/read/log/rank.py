@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from analysis.base.text import printable
-from analysis.base.values import LONGEST_SECONDS, count_of, number_of, seconds_of
+from analysis.base.values import LONGEST_SECONDS, count_of, joules_of, number_of, seconds_of
 from analysis.read.damage import NO_EVENT, REPEATED, UNREADABLE_LINES, VALUE
 from analysis.read.log.clock import WITHIN_BLOCKS, clock_damage, ticks
 from analysis.read.log.values import (
@@ -192,7 +192,7 @@ class RankLog:
         values = {
             **{name: event.get(name) for name in ("step", "n", "seconds", "samples")},
             "phase": phase if phase in PHASES else "",
-            "joules": number_of(event, "joules"),
+            "joules": joules_of(event, "joules"),
             **{name: seconds_of(event, name) for name in BLOCK_PARTS},
         }
         try:

@@ -5,12 +5,11 @@ analysis/read/log/rank.py creates them from valid events.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from analysis.base.values import LARGEST_COUNT, LONGEST_SECONDS
+from analysis.base.values import LARGEST_COUNT, LONGEST_SECONDS, MOST_JOULES
 
 FIRST, WARMUP, REWARM, MEASURE = "first", "warmup", "rewarm", "measure"
 PHASES = (FIRST, WARMUP, REWARM, MEASURE)
@@ -28,7 +27,7 @@ TRACED = ("window", "compute", "exposed_communication", "communication", "copies
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_SECONDS)]
-_Joules = Annotated[float, msgspec.Meta(ge=0.0, le=sys.float_info.max)]
+_Joules = Annotated[float, msgspec.Meta(ge=0.0, le=MOST_JOULES)]
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):

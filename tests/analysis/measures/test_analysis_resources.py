@@ -70,11 +70,15 @@ def test_shared_or_integrated_energy_is_estimated(
     assert f">{basis}</span>" in Seen(study).html
 
 
-@pytest.mark.parametrize("energy", [None, ("GPU-{rank}", None)], ids=["no meter", "not readable"])
+@pytest.mark.parametrize(
+    "energy",
+    [None, ("GPU-{rank}", None), ("GPU-{rank}", 1.7e308)],
+    ids=["no meter", "not readable", "damaged: the sum is beyond a double"],
+)
 def test_energy_that_is_not_known_is_absent_and_not_zero(
     study: StudyBuilder, energy: tuple[str, float | None] | None
 ) -> None:
-    study.add(spec_of(1), Logs(energy=energy, resources=[resources()]))
+    study.add(spec_of(1), Logs(energy=energy, resources=[resources(processors_joules=energy and energy[1])]))
     row = only(study)
     assert (row["energy"], row["joules_per_sample"], row["joules_per_epoch"]) == ("absent", "", "")
     assert row["energy_reason"]
