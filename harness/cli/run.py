@@ -164,6 +164,7 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
 def _without_framework(plan: Plan) -> list[str]:
     """Sentences on environments without their framework, or what a strategy needs besides it. Containers, and what jobs
     load first, the runs check."""
+    from harness.core import packages
     from harness.core.strategies import info
     from harness.plan import environments
 
@@ -178,9 +179,9 @@ def _without_framework(plan: Plan) -> list[str]:
     notes = []
     for request in runs:
         spec, python = request.spec, request.site.python
-        carrier = info(spec.strategy).package
-        if absent := environments.absent_packages(python, spec.framework, carrier):
-            which = f"framework '{spec.framework}'" + (f" with strategy={spec.strategy}" if carrier else "")
+        if absent := environments.absent_packages(python, spec.framework, spec.strategy):
+            which = f"framework '{spec.framework}'"
+            which += f" with strategy={spec.strategy}" if info(spec.strategy).package else ""
             lacking = f"{python} has no package {' and no '.join(absent)}"
-            notes.append(f"runs of {which} will fail: {lacking}; {environments.completion(spec.environment)}")
+            notes.append(f"runs of {which} will fail: {lacking}; {packages.completion(spec.environment)}")
     return list(dict.fromkeys(notes))

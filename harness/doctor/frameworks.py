@@ -12,7 +12,7 @@ from typing import Any
 from harness.config import profiling
 from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Cluster, Config, Container, Framework, Scheduler
-from harness.core import gpu_types
+from harness.core import gpu_types, packages
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.spec import DALI, EMULATED, HARNESS, NSYS
@@ -209,7 +209,7 @@ def _framework(framework: Framework, config: Config, load: bool = True) -> Check
             return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
         answer = ask(framework.name, [str(python)], config.cluster.env)
     except Silent as silent:
-        advice = environments.completion(framework.environment)
+        advice = packages.completion(framework.environment)
         if only_in_jobs(config.cluster):
             advice = f"jobs load cluster.modules and cluster.setup first: --probe checks there; otherwise {advice}"
             return Check("frameworks", framework.name, NOTE, str(silent), advice)

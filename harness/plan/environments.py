@@ -9,13 +9,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.core import gpu_types
+from harness.core import gpu_types, packages
 from harness.core.errors import UserError
 
 # Commands resolved on the node, after cluster.modules and cluster.setup.
 COMMAND = re.compile(r"python(3(\.\d+)?)?")
-# What a rank imports, by framework; NumPy in each.
-PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
 QUESTION = "import sys; from importlib.util import find_spec; print(*[n for n in sys.argv[1:] if not find_spec(n)])"
 # Markers of a virtual environment and a conda environment.
 MARKERS = ("pyvenv.cfg", "conda-meta")
@@ -89,23 +87,21 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
 
 
 @functools.lru_cache
-def absent_packages(python: str, framework: str, carrier: str | None = None) -> tuple[str, ...]:
-    """Return what the interpreter lacks of the framework's packages and `carrier`, which a strategy needs besides them
-    (`StrategyInfo.package`); nothing if it does not answer."""
-    asked = ["numpy", *filter(None, (PACKAGES.get(framework), carrier))]
+def absent_packages(python: str, framework: str, strategy: str | None = None) -> tuple[str, ...]:
+    """Return what the interpreter lacks of the packages of the framework and the strategy; nothing if it does not
+    answer."""
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
     try:
-        done = subprocess.run([python, "-c", QUESTION, *asked], capture_output=True, text=True, env=env, timeout=60)
+        done = subprocess.run(
+            [python, "-c", QUESTION, *packages.needed(framework, strategy)],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=60,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.split()) if done.returncode == 0 else ()
-
-
-def completion(environment: str) -> str:
-    """Return what to do about an environment that lacks a package."""
-    builder = gpu_types.builder(environment)
-    how = f"rebuild it: `{builder}`" if builder else "install it there"
-    return f"{how}, or set framework.environment to an interpreter with it"
 
 
 def _built(project: Path) -> Path:

@@ -27,7 +27,7 @@ from harness.core.spec import CHROME, NSYS, read_run
 from harness.core.system import disk
 from harness.worker import checkpoint, loop, profiler_ranges
 from harness.worker.checks import step_check, verify
-from harness.worker.checks.capability import GpuError, VersionError
+from harness.worker.checks.capability import GpuError, PackageError, VersionError, check_packages
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 from harness.worker.distributed import gpu_sharing
@@ -46,6 +46,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     spec, site = read_run(run_dir)
     rendezvous = with_token(from_environment(os.environ), attempt_dir)
     log = EventWriter(attempt_dir / run_files.events(rendezvous.rank), rendezvous.rank)
+    check_packages(spec.framework, spec.strategy, spec.environment)
     if spec.verify and rendezvous.rank == 0:
         verify.run(run_dir, attempt_dir)
         startup.lap("verify")
@@ -137,8 +138,8 @@ def exit_code() -> int:
     try:
         return 0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else LEFT
     except (
-        *(DataError, gpu_sharing.SharedGpuError, WorldSizeError, verify.VerifyError, GpuError, VersionError),
-        step_check.StepError,
+        *(DataError, PackageError, gpu_sharing.SharedGpuError, WorldSizeError, verify.VerifyError),
+        *(GpuError, VersionError, step_check.StepError),
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,11 +1,13 @@
-"""Check at the start that this rank's GPU can do what the run requests."""
+"""Check at the start that this rank's environment and GPU can do what the run requests."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from typing import Optional
 
-from harness.core import gpu_types
+from harness.core import gpu_types, packages
 from harness.core.gpu_types import AMPERE, Build, Capability
 from harness.worker.record import capture, nvml
 
@@ -16,6 +18,23 @@ class GpuError(RuntimeError):
 
 class VersionError(RuntimeError):
     """The framework's version lacks what the run requests; the message is for the user."""
+
+
+class PackageError(RuntimeError):
+    """The environment lacks a package that the run imports; the message is for the user."""
+
+
+def check_packages(framework: str, strategy: str, environment: str) -> None:
+    """Raise PackageError if this interpreter lacks a package that the framework or the strategy needs.
+
+    The command has looked already where it could: not into containers, and not behind modules.
+    """
+    absent = [name for name in packages.needed(framework, strategy) if importlib.util.find_spec(name) is None]
+    if absent:
+        raise PackageError(
+            f"{sys.executable}, which runs framework '{framework}' with strategy={strategy}, has no package "
+            f"{' and no '.join(absent)}; {packages.completion(environment)}"
+        )
 
 
 def check(build: Build, environment: str, precision: str, gpu: str, capability: Optional[Capability]) -> None:

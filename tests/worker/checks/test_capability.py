@@ -168,6 +168,17 @@ def test_the_sentence_is_the_last_that_a_failed_run_says(cli: Cli, tmp_path: Pat
     assert "has kernels for sm_75, sm_80" in read_json(run_dir / "result.json")["stderr_tail"][-1]
 
 
+@pytest.mark.torch
+def test_a_run_in_an_environment_without_its_packages_says_which(cli: Cli, project: Path, environments: None) -> None:
+    python = project / ".envs" / "jax" / "bin" / "python"
+    asked = ("cluster=local", *SMALL, "batch=16", "strategy=horovod", f"framework.environment={python}")
+    done = cli("harness", *asked)
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = done.stdout.partition("exited with code 1: ")[2]
+    assert "framework 'pytorch' with strategy=horovod, has no package torch and no horovod; rebuild it" in said
+    assert "Traceback" not in done.stdout
+
+
 def _program(path: Path, body: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{body}\n")
