@@ -9,11 +9,24 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_runs import HAS_PRIORITY, MB, Setting, analysed, finished, prepared, started, turns_of
+from emulated_runs import (
+    HAS_PRIORITY,
+    MB,
+    Setting,
+    Wrong,
+    analysed,
+    assert_right,
+    finished,
+    is_disturbed,
+    prepared,
+    started,
+    turns_of,
+)
 from project import Cli
 
 from analysis.read.attempts import read_attempts
@@ -39,25 +52,32 @@ needs_priority = pytest.mark.skipif(not HAS_PRIORITY, reason="real-time priority
 @pytest.mark.whole
 @pytest.mark.quiet
 @pytest.mark.torch
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(3600)
 @needs_priority
 def test_the_step_of_more_ranks_is_simulated_from_fewer(cli: Cli, torch_python: Path, tmp_path: Path) -> None:
+    assert_right(partial(steps_simulated_wrongly, cli), tmp_path, list(NOISES), most_held_up=0)
+
+
+def steps_simulated_wrongly(cli: Cli, folder: Path, names: Sequence[str]) -> dict[str, Wrong]:
+    """Run with each of these noises, and return the simulated steps that are off by more than BOUND."""
     small, large = Setting(MEASURED, steps=80, **COSTS), Setting(LARGE, steps=400, **COSTS)
     probes = [{"probe_steps": 5, "probe_rounds": 20}, {"probe_steps": 0}]
-    problems = []
-    for name, (known, asked) in run_with_noises(tmp_path, NOISES, (small, large), probes, 600).items():
+    noises = {name: NOISES[name] for name in names}
+    off = {}
+    for name, (known, asked) in run_with_noises(folder, noises, (small, large), probes, 600).items():
         row = read_run_row(asked)
         simulated = simulated_from(cli, known, LARGE)["step"]
         measured = 1000 * row["seconds"] / row["steps"]
         if abs(simulated / measured - 1) > BOUND:
-            problems.append(f"{name}: simulated {simulated:.1f} ms, measured {measured:.1f} ms")
-    assert not problems, "\n".join(problems)
+            text = f"{name}: simulated {simulated:.1f} ms, measured {measured:.1f} ms"
+            off[name] = Wrong(text, were_disturbed(known, asked))
+    return off
 
 
 @pytest.mark.whole
 @pytest.mark.quiet
 @pytest.mark.torch
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @needs_priority
 @pytest.mark.parametrize(
     ("noise", "rounds"),
@@ -72,23 +92,45 @@ def test_the_step_of_more_ranks_is_simulated_from_fewer(cli: Cli, torch_python: 
 def test_the_slowest_of_64_ranks_is_simulated_from_16(
     cli: Cli, torch_python: Path, tmp_path: Path, noise: dict[str, float], rounds: int
 ) -> None:
+    assert_right(partial(slowest_simulated_wrongly, cli, noise, rounds), tmp_path, ["one"], most_held_up=0)
+
+
+def slowest_simulated_wrongly(
+    cli: Cli, noise: dict[str, float], rounds: int, folder: Path, names: Sequence[str]
+) -> dict[str, Wrong]:
+    """Run with the noise, and return what is off by more than BOUND: what the slowest rank took, or its simulation."""
     costs = {**COSTS, "compute_ms": 100.0}
     small, large = Setting(16, steps=40, **costs), Setting(64, **costs)
     probes = [{"probe_steps": 5, "probe_rounds": rounds}, {"probe_steps": 1, "probe_rounds": 12}]
-    ((known, asked),) = run_with_noises(tmp_path, {"one": noise}, (small, large), probes, 1100).values()
+    [(name, (known, asked))] = run_with_noises(
+        folder, dict.fromkeys(names, noise), (small, large), probes, 1100
+    ).items()
     spec, _ = read_run(asked)
 
     def set_seconds(step: int) -> np.ndarray:
         return np.array([seconds_with_noise(0.1, spec.framework_options, spec.seed, rank, step) for rank in range(64)])
 
     # On two cores, each of the 64 really takes what was set.
-    for number, took in no_sync_seconds(asked).items():
-        assert took.max() == pytest.approx(set_seconds(no_sync_step(spec, number)).max(), rel=BOUND)
+    pairs = [
+        (f"the slowest rank in round {number}", took.max(), set_seconds(no_sync_step(spec, number)).max())
+        for number, took in no_sync_seconds(asked).items()
+    ]
     found = simulated_from(cli, known, 64)
     # Relative to the mean, which common noise moves from one time to another; of more steps than were run.
     truth = np.array([set_seconds(step) for step in range(1000)])
     simulated = found["slowest"] / (found["slowest"] - found["imbalance"])
-    assert simulated == pytest.approx(truth.max(axis=1).mean() / truth.mean(), rel=BOUND)
+    pairs.append(("the slowest rank, simulated", simulated, truth.max(axis=1).mean() / truth.mean()))
+    wrong = [
+        f"{what}: {had:.4g} instead of {asked_for:.4g}"
+        for what, had, asked_for in pairs
+        if abs(had / asked_for - 1) > BOUND
+    ]
+    return {name: Wrong("; ".join(wrong), were_disturbed(known, asked))} if wrong else {}
+
+
+def were_disturbed(study: Path, run_dir: Path) -> bool:
+    """Return whether the hypervisor took processor time during a run of the study, or during this one."""
+    return is_disturbed(run_dir) or any(map(is_disturbed, (study / "runs").iterdir()))
 
 
 def run_with_noises(
