@@ -179,7 +179,7 @@ def _without_framework(plan: Plan) -> list[str]:
     notes = []
     for request in runs:
         spec, python = request.spec, request.site.python
-        if absent := environments.absent_packages(python, spec.framework, spec.strategy):
+        if absent := environments.absent_packages(python, packages.needed(spec.framework, spec.strategy)):
             which = f"framework '{spec.framework}'"
             which += f" with strategy={spec.strategy}" if info(spec.strategy).package else ""
             lacking = f"{python} has no package {' and no '.join(absent)}"

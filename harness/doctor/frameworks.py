@@ -204,7 +204,7 @@ def _framework(framework: Framework, config: Config, load: bool = True) -> Check
         return Check("frameworks", framework.name, MISSING, found, advice)
     try:
         if not load:
-            if absent := environments.absent_packages(str(python), framework.name):
+            if absent := environments.absent_packages(str(python), packages.needed(framework.name)):
                 raise Silent(f"{python} has no {', '.join(absent)}")
             return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
         answer = ask(framework.name, [str(python)], config.cluster.env)

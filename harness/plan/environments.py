@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.core import gpu_types, packages
+from harness.core import gpu_types
 from harness.core.errors import UserError
 
 # Commands resolved on the node, after cluster.modules and cluster.setup.
@@ -87,18 +87,11 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
 
 
 @functools.lru_cache
-def absent_packages(python: str, framework: str, strategy: str | None = None) -> tuple[str, ...]:
-    """Return what the interpreter lacks of the packages of the framework and the strategy; nothing if it does not
-    answer."""
+def absent_packages(python: str, needed: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of these packages the interpreter lacks; none if it does not answer."""
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONHOME", "VIRTUAL_ENV")}
     try:
-        done = subprocess.run(
-            [python, "-c", QUESTION, *packages.needed(framework, strategy)],
-            capture_output=True,
-            text=True,
-            env=env,
-            timeout=60,
-        )
+        done = subprocess.run([python, "-c", QUESTION, *needed], capture_output=True, text=True, env=env, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.split()) if done.returncode == 0 else ()
