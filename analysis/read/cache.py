@@ -16,7 +16,7 @@ from analysis.read.attempts import is_read
 from analysis.read.row import COLUMNS
 
 # Part of every signature; increase it when the content or meaning of a row changes.
-ROW_VERSION = 23
+ROW_VERSION = 24
 CACHE_COLUMNS = {"signature": "string", **COLUMNS}
 SPEC = "spec.json"
 _ATTEMPT = re.compile(r"attempt-[0-9]+", re.ASCII)
