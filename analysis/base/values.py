@@ -9,7 +9,7 @@ from typing import Any, Protocol
 LARGEST_COUNT = 2**63 - 1  # limit of an integer column
 # A duration beyond this is damage, not a measurement; within it, sums and ratios of durations stay finite.
 LONGEST_SECONDS = 1e12
-# The same for an energy: the largest machines need a thousand years for it.
+# The same limit for energy: the largest machines would take a thousand years to use it.
 MOST_JOULES = 1e18
 
 

@@ -162,10 +162,10 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
 
 
 def _without_framework(plan: Plan) -> list[str]:
-    """Sentences on environments without their framework, or what a strategy needs besides it. Containers, and what jobs
-    load first, the runs check."""
-    from harness.core import packages
-    from harness.core.strategies import info
+    """Return a sentence for each environment that lacks its framework or a package of the strategy. In containers, and
+    where jobs load modules or a setup first, each rank checks this itself."""
+    from harness.core import gpu_types
+    from harness.core.strategies import info, packages_of
     from harness.plan import environments
 
     runs = [
@@ -179,9 +179,9 @@ def _without_framework(plan: Plan) -> list[str]:
     notes = []
     for request in runs:
         spec, python = request.spec, request.site.python
-        if absent := environments.absent_packages(python, packages.needed(spec.framework, spec.strategy)):
+        if absent := environments.absent_packages(python, packages_of(spec.framework, spec.strategy)):
             which = f"framework '{spec.framework}'"
             which += f" with strategy={spec.strategy}" if info(spec.strategy).package else ""
             lacking = f"{python} has no package {' and no '.join(absent)}"
-            notes.append(f"runs of {which} will fail: {lacking}; {packages.completion(spec.environment)}")
+            notes.append(f"runs of {which} will fail: {lacking}; {gpu_types.completion(spec.environment)}")
     return list(dict.fromkeys(notes))

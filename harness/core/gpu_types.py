@@ -115,6 +115,13 @@ def builder(environment: str) -> Optional[str]:
     return str(script if installed(project) else script.relative_to(project))
 
 
+def completion(environment: str) -> str:
+    """Return what to do about an environment that lacks a package."""
+    script = builder(environment)
+    how = f"rebuild it: `{script}`" if script else "install it there"
+    return f"{how}, or set framework.environment to an interpreter with it"
+
+
 def installed(project: Path) -> bool:
     """Return whether a folder with the project's packages was installed by pip, and is not a checkout."""
     return (project.parent / "scaling_harness.pth").is_file()

@@ -88,6 +88,8 @@ class StrategyInfo:
         return self.labels.get(framework) or self.label or self.name.replace("_", " ")
 
 
+# Package of each framework.
+PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "mxnet": "mxnet", "jax": "jax"}
 _TENSORFLOW, _WITH_SERVERS = ("tensorflow", "keras"), ("pytorch", "tensorflow", "keras", "jax")
 _ROWS = (
     StrategyInfo(
@@ -222,6 +224,12 @@ STRATEGIES: Dict[str, StrategyInfo] = {row.name: row for row in _ROWS}
 def info(name: str) -> StrategyInfo:
     """Look up a strategy. Unknown ones, as in results from elsewhere, get the defaults."""
     return STRATEGIES.get(name) or StrategyInfo(name)
+
+
+def packages_of(framework: str, strategy: Optional[str] = None) -> Tuple[str, ...]:
+    """Return what a rank imports: NumPy, the framework, and what the strategy, if given, needs besides them."""
+    carrier = info(strategy).package if strategy else None
+    return tuple(filter(None, ("numpy", PACKAGES.get(framework), carrier)))
 
 
 def offered_by(framework: str) -> Tuple[str, ...]:

@@ -12,11 +12,11 @@ from typing import Any
 from harness.config import profiling
 from harness.config.framework_capabilities import CAPABILITIES
 from harness.config.schema import Cluster, Config, Container, Framework, Scheduler
-from harness.core import gpu_types, packages
+from harness.core import gpu_types
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
 from harness.core.spec import DALI, EMULATED, HARNESS, NSYS
-from harness.core.strategies import STRATEGIES, offered_by
+from harness.core.strategies import STRATEGIES, offered_by, packages_of
 from harness.core.system import programs
 from harness.core.system.programs import NoAnswer
 from harness.doctor.checks import (
@@ -204,12 +204,12 @@ def _framework(framework: Framework, config: Config, load: bool = True) -> Check
         return Check("frameworks", framework.name, MISSING, found, advice)
     try:
         if not load:
-            if absent := environments.absent_packages(str(python), packages.needed(framework.name)):
+            if absent := environments.absent_packages(str(python), packages_of(framework.name)):
                 raise Silent(f"{python} has no {', '.join(absent)}")
             return Check("frameworks", framework.name, NOTE, f"installed in {python}, not loaded", "--all loads it")
         answer = ask(framework.name, [str(python)], config.cluster.env)
     except Silent as silent:
-        advice = packages.completion(framework.environment)
+        advice = gpu_types.completion(framework.environment)
         if only_in_jobs(config.cluster):
             advice = f"jobs load cluster.modules and cluster.setup first: --probe checks there; otherwise {advice}"
             return Check("frameworks", framework.name, NOTE, str(silent), advice)

@@ -32,8 +32,9 @@ from harness.core.errors import UserError
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 _VERSION_BASE = "1.3"
-# A defaults list, up to the next key; in it, an interpolation of another group's choice, unlike a resolver call.
+# A defaults list, up to the next key.
 _DEFAULTS = re.compile(r"\bdefaults\b.*?(?=^[^\s#-]|\Z)", re.MULTILINE | re.DOTALL)
+# An interpolation of a group's choice; a call of a resolver has a colon.
 _CHOICE = re.compile(r"\$\{[^:{}]*\}")
 # Timed steps, if measure.steps is not given: with a precision at most, else exactly.
 _ADAPTIVE_STEPS, _FIXED_STEPS = 1000, 200
@@ -179,7 +180,7 @@ class _Composer:
 
     @functools.cached_property
     def _follows_choices(self) -> bool:
-        """Whether the primary defaults list depends on the choice of a group. Hydra allows that in no other list."""
+        """Whether the primary config's defaults list interpolates a group's choice; Hydra supports that only there."""
         text = (self._folders[0] / f"{self._config_name.removesuffix('.yaml')}.yaml").read_text(encoding="utf-8")
         return any(map(_CHOICE.search, _DEFAULTS.findall(text)))
 

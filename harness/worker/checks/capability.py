@@ -7,8 +7,9 @@ import os
 import sys
 from typing import Optional
 
-from harness.core import gpu_types, packages
+from harness.core import gpu_types
 from harness.core.gpu_types import AMPERE, Build, Capability
+from harness.core.strategies import packages_of
 from harness.worker.record import capture, nvml
 
 
@@ -27,13 +28,13 @@ class PackageError(RuntimeError):
 def check_packages(framework: str, strategy: str, environment: str) -> None:
     """Raise PackageError if this interpreter lacks a package that the framework or the strategy needs.
 
-    The command has looked already where it could: not into containers, and not behind modules.
+    The command checks this before it launches, except in containers and where jobs load modules or a setup first.
     """
-    absent = [name for name in packages.needed(framework, strategy) if importlib.util.find_spec(name) is None]
+    absent = [name for name in packages_of(framework, strategy) if importlib.util.find_spec(name) is None]
     if absent:
         raise PackageError(
             f"{sys.executable}, which runs framework '{framework}' with strategy={strategy}, has no package "
-            f"{' and no '.join(absent)}; {packages.completion(environment)}"
+            f"{' and no '.join(absent)}; {gpu_types.completion(environment)}"
         )
 
 

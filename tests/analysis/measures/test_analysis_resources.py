@@ -78,7 +78,8 @@ def test_shared_or_integrated_energy_is_estimated(
 def test_energy_that_is_not_known_is_absent_and_not_zero(
     study: StudyBuilder, energy: tuple[str, float | None] | None
 ) -> None:
-    study.add(spec_of(1), Logs(energy=energy, resources=[resources(processors_joules=energy and energy[1])]))
+    joules = None if energy is None else energy[1]
+    study.add(spec_of(1), Logs(energy=energy, resources=[resources(processors_joules=joules)]))
     row = only(study)
     assert (row["energy"], row["joules_per_sample"], row["joules_per_epoch"]) == ("absent", "", "")
     assert row["energy_reason"]
