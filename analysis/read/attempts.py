@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,20 +32,14 @@ from analysis.read.damage import (
     NO_DOCUMENT,
     Damage,
 )
-from analysis.read.environment import ENV, Environment, read_environment
+from analysis.read.environment import Environment, read_environment
+from analysis.read.files import EXIT_OF_RANK, LOG_OF_RANK, SLURM_ENERGY, VERIFY
 from analysis.read.log.file import json_object, read_log
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import Block, Resume
 from analysis.read.matching import matched_blocks
 from harness.core.events import COMPLETED, LEFT, attempt_dirs
-
-BEGIN, AGAIN, REPLACED_RESULT = "begin.json", "again.json", "result-of-this-attempt.json"
-SLURM_ENERGY = "slurm_energy.json"
-VERIFY = "verify.npz"  # written by harness/worker/checks/verify.py
-_LOG = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
-_EXIT = re.compile(r"exit\.rank([0-9]{1,9})\.json")
-_FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENV)
-_READ = re.compile("|".join([_LOG.pattern, _EXIT.pattern, *map(re.escape, _FIXED)]))
+from harness.core.run_files import AGAIN, BEGIN, ENVIRONMENT, REPLACED_RESULT
 
 
 @dataclass(frozen=True)
@@ -105,11 +98,6 @@ class Piece:
     attempt: Attempt
     blocks: tuple[Block, ...]
     left_out: int
-
-
-def is_read(name: str) -> bool:
-    """Return whether this file in an attempt's folder can affect the run's row."""
-    return _READ.fullmatch(name) is not None
 
 
 def read_attempts(
@@ -202,13 +190,13 @@ def _read_attempt(
     one_node: bool,
 ) -> Attempt | None:
     """Read an attempt; None if no rank has begun: it is pending, or was cancelled while pending."""
-    logs = {int(match[1]): name for name in names if (match := _LOG.fullmatch(name))}
+    logs = {int(match[1]): name for name in names if (match := LOG_OF_RANK.fullmatch(name))}
     documents = {
         name: json_object(folder / name)
         for name in names
-        if name in (BEGIN, AGAIN, SLURM_ENERGY) or _EXIT.fullmatch(name)
+        if name in (BEGIN, AGAIN, SLURM_ENERGY) or EXIT_OF_RANK.fullmatch(name)
     }
-    exits_of = {int(match[1]): held for name, held in documents.items() if (match := _EXIT.fullmatch(name))}
+    exits_of = {int(match[1]): held for name, held in documents.items() if (match := EXIT_OF_RANK.fullmatch(name))}
     exits = list(exits_of.values())
     if not logs and not exits and BEGIN not in documents:
         return None
@@ -233,9 +221,9 @@ def _read_attempt(
         if rank.damage[kind]
     ]
     damage += [Damage(f"{folder.name}/{name}", NO_DOCUMENT, 1) for name, held in documents.items() if not held]
-    environment = read_environment(folder / ENV) if ENV in names else None
-    if ENV in names and environment is None:
-        damage.append(Damage(f"{folder.name}/{ENV}", NO_DOCUMENT, 1))
+    environment = read_environment(folder / ENVIRONMENT) if ENVIRONMENT in names else None
+    if ENVIRONMENT in names and environment is None:
+        damage.append(Damage(f"{folder.name}/{ENVIRONMENT}", NO_DOCUMENT, 1))
     damage += [Damage(f"{folder.name}/{name}", CUT, 1) for name in _cut(exits, ranks)]
     damage += [Damage(f"{folder.name}/exit.rank{number}.json", CLOCK_BACK, 1) for number in early]
     if jumped := _jump(begin, last_sign, ranks, blocks):

@@ -19,7 +19,6 @@ from analysis.base.text import printable
 from analysis.read.log.file import LARGEST_DOCUMENT_BYTES, open_file
 from harness.core.seals import CRC, is_intact
 
-ENV = "env.json"
 MOST_LEAVES = 500
 LONGEST_VALUE = 300  # characters
 # Names and values whose form is kept, since the runs of a study share nearly all of them.

@@ -132,9 +132,13 @@ class Run:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Run:
         """Build a run from a row of the cache or of `read_run_row`."""
+        values = dict(row)
+        for column, field in _RENAMED:
+            if column in values:
+                values[field] = values.pop(column)
         run = cls.__new__(cls)
         # __init__ sets a hundred fields one by one, which takes a second for ten thousand runs.
-        run.__dict__.update({_FIELDS.get(column, column): value for column, value in row.items()})
+        object.__setattr__(run, "__dict__", values)
         return run
 
     def __getitem__(self, column: str) -> Any:
@@ -258,5 +262,6 @@ def _known(value: float | None) -> float:
 _KINDS = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 # Names of the fields by column name.
 _FIELDS = {field.name.removesuffix(_NESTED): field.name for field in fields(Run)}
+_RENAMED = [(column, field) for column, field in _FIELDS.items() if column != field]
 # Pandas types by column name.
 COLUMNS = {field.name.removesuffix(_NESTED): _KINDS[str(field.type).split(" ")[0]] for field in fields(Run)}

@@ -17,8 +17,6 @@ from analysis.base.text import printable, text_or_none
 from analysis.base.values import LARGEST_COUNT, count_of, number_of, seconds_of
 from analysis.read.attempt_notes import attempt_notes
 from analysis.read.attempts import (
-    BEGIN,
-    VERIFY,
     Attempt,
     Piece,
     attempt_columns,
@@ -38,12 +36,13 @@ from analysis.read.columns.traces import trace_columns
 from analysis.read.columns.validity import faults_of, unchecked_of
 from analysis.read.columns.workload import counted, processes_of, workload_columns, workload_notes
 from analysis.read.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
-from analysis.read.environment import ENV
+from analysis.read.files import VERIFY
 from analysis.read.log.file import check_document
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
 from harness.core.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
 from harness.core.measuring.oversubscription import shared_cores_or_gpus
+from harness.core.run_files import BEGIN, ENVIRONMENT
 from harness.core.spec import RunSpec, Site, read_run_and_id
 from harness.core.strategies import info
 
@@ -197,7 +196,7 @@ def _environment_columns(attempts: Sequence[Attempt]) -> dict[str, Any]:
     shown, once per digest, since nearly all runs of a study share one."""
     for attempt in reversed(attempts):
         if (found := attempt.environment) is not None:
-            file = f"attempt-{attempt.number}/{ENV}"
+            file = f"attempt-{attempt.number}/{ENVIRONMENT}"
             return {"env_file": file, "env_digest": found.digest, "hosts": found.hosts}
     return {}
 

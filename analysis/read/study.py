@@ -19,8 +19,9 @@ from analysis.base.frames import records, table_of
 from analysis.base.text import printable
 from analysis.base.values import number_of
 from analysis.read.across import refuse_copies, refuse_unequal_batches
-from analysis.read.cache import CACHE_COLUMNS, SPEC, Signature, cache_path, read_cache, signature, write_cache
+from analysis.read.cache import CACHE_COLUMNS, cache_path, read_cache, write_cache
 from analysis.read.damage import damage_problems, damage_rows
+from analysis.read.files import SPEC, Signature, signatures
 from analysis.read.pool import read_rows
 from analysis.read.row import Run
 from analysis.read.run import MISSING, UNREADABLE
@@ -63,11 +64,11 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     """Read every run of the study. keep: update the cache. Raises StudyError if the folder is not a study or has no
     runs."""
     document = _read_study_json(folder)
-    signatures, problems = _runs(folder / "runs")
+    signed, problems = _runs(folder / "runs")
     if not is_intact(document):
         problems.append(CHANGED)
     requested = _texts(document["invocations"], "runs")
-    if not signatures:
+    if not signed:
         raise StudyError(
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
             f"(its study.json asks for {len(requested)}): start the study, or name another"
@@ -77,12 +78,12 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     # An unreadable file may have become readable without a change of its name, time or size.
     known = {
         name: row if (row := cached.get(s.digest)) and row["status"] != UNREADABLE else None
-        for name, s in signatures.items()
+        for name, s in signed.items()
     }
     again = [name for name, row in known.items() if row is None]
-    read = read_rows([folder / "runs" / name for name in again], sum(signatures[name].log_bytes for name in again))
+    read = read_rows([folder / "runs" / name for name in again], sum(signed[name].log_bytes for name in again))
     new = dict(zip(again, read, strict=True))
-    rows = [{**new[name], "signature": signatures[name].digest} if row is None else row for name, row in known.items()]
+    rows = [{**new[name], "signature": signed[name].digest} if row is None else row for name, row in known.items()]
     remarks: list[str] = []
     if again or len(cached) != len(rows):
         table = table_of(rows, CACHE_COLUMNS)
@@ -93,7 +94,7 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     problems += refuse_unequal_batches(rows)
     damage = damage_rows(rows)
     problems += damage_problems(damage)
-    rows += [_missing_row(run_id) for run_id in requested if run_id not in signatures]
+    rows += [_missing_row(run_id) for run_id in requested if run_id not in signed]
     return Study(
         name=printable(document["study"]),
         folder=folder,
@@ -147,20 +148,20 @@ def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
     found, problems = {}, []
     try:
         with os.scandir(runs) as entries:
-            ordered = sorted(entries, key=lambda entry: entry.name)
+            paths = sorted(entry.path for entry in entries)
     except FileNotFoundError:
         return {}, []
     except OSError as error:
         raise StudyError(f"cannot read {runs}: {error.strerror}") from None
-    for entry in ordered:
-        signed = signature(entry.path)  # a file has the signature of an empty folder
+    # A file has the signature of an empty folder.
+    for path, signed in zip(map(Path, paths), signatures(paths), strict=True):
         try:
-            if signed.has_spec or (Path(entry.path) / SPEC).exists():
-                found[entry.name] = signed
+            if signed.has_spec or (path / SPEC).exists():
+                found[path.name] = signed
                 continue
-            problems.append(_foreign(Path(entry.path)))
+            problems.append(_foreign(path))
         except OSError as error:
-            problems.append(f"runs/{printable(entry.name)} cannot be read: {error.strerror}")
+            problems.append(f"runs/{printable(path.name)} cannot be read: {error.strerror}")
     return found, problems
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.base.values import number_of, seconds_of
-from analysis.read.attempts import BEGIN, Attempt
+from analysis.read.attempts import Attempt
 from analysis.read.log.file import json_object
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import FIRST
+from harness.core.run_files import BEGIN
 
 # In order. rendezvous_and_build: from older logs, which do not separate the two.
 PARTS = (

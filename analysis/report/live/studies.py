@@ -18,7 +18,7 @@ from typing import Any
 
 from analysis.base.text import printable
 from analysis.base.values import count_of, number_of, seconds_of
-from analysis.read.cache import signature
+from analysis.read.files import signature
 from analysis.read.log.file import json_object, open_file
 from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs, is_running
 

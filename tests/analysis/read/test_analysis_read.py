@@ -19,6 +19,7 @@ from project import PROJECT
 from study_builder import SITE, Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
+from analysis.read.files import signature, signatures
 from analysis.read.row import Run
 from analysis.read.study import Study, read_study
 from harness.core.spec import Placement
@@ -250,16 +251,34 @@ def test_only_files_that_affect_the_row_invalidate_the_cache(study: StudyBuilder
     assert read_study(study.folder).reread == 1
 
 
-def test_the_page_of_a_study_read_for_the_first_time_needs_no_pandas(study: StudyBuilder) -> None:
+def test_the_page_needs_no_pandas(study: StudyBuilder) -> None:
     """Importing it takes a sixth of the time that such a page needs."""
     study.add(spec_of(1), Logs())
     code = (
         "import sys\nfrom analysis.__main__ import main\n"
         f"assert not main([{str(study.folder)!r}, '--only', 'html'])\nsys.exit('pandas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    for _ in ("first read", "from the cache"):
+        done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
     assert (study.folder / "analysis" / "runs.parquet").exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5, 9])
+def test_processes_sign_what_one_does_and_one_that_fails_costs_only_time(
+    study: StudyBuilder, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    for seed in range(4):
+        study.completed(1, seed=seed)
+    runs = study.folder / "runs"
+    (runs / "two\nlines").mkdir()
+    (runs / os.fsdecode(b"\xff")).write_text("a file")
+    paths = sorted(entry.path for entry in os.scandir(runs))
+    alone = [signature(path) for path in paths]
+    assert len({each.digest for each in alone}) == 6
+    assert signatures(paths, processes) == alone
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    assert signatures(paths, processes) == alone
 
 
 def test_damaged_cache_is_read_anew(study: StudyBuilder) -> None:
