@@ -139,14 +139,14 @@ def _plan(asked: StudyRequest, study: Study) -> Plan:
     from harness.plan import cost
     from harness.plan.plan import make_plan
 
-    run_ids = list(dict.fromkeys(request.spec.run_id for request in asked.requests))
+    known = study.prepared(dict.fromkeys(request.spec.run_id for request in asked.requests))
     # Before the results: whoever has left the queue by then has written its own.
     queued: set[str] = set()
     if asked.scheduler == "slurm":
         from harness.launch import slurm
 
-        queued = slurm.queued(study, run_ids, console.note)
-    ended = study.ended(run_ids)
+        queued = slurm.queued(study, known, console.note)
+    ended = study.ended(known)
     completed = {r for r, status in ended.items() if status == COMPLETED and asked.retry != "all"}
     failed = {r for r, status in ended.items() if status == FAILED and asked.retry == "none"}
     plan = make_plan(asked.requests, completed, queued, failed, asked.pack)

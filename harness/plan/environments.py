@@ -86,6 +86,16 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
     return str(path)
 
 
+class Lookup:
+    """The functions above, each called once for equal arguments: the thousands of points of a sweep share a few
+    environments. For one plan, since environments come and go."""
+
+    def __init__(self, project: Path) -> None:
+        self.interpreter = functools.cache(functools.partial(interpreter, project=project))
+        self.find = functools.cache(functools.partial(find, project=project))
+        self.canonical = functools.cache(functools.partial(canonical, project=project))
+
+
 @functools.lru_cache
 def absent_packages(python: str, needed: tuple[str, ...]) -> tuple[str, ...]:
     """Return which of these packages the interpreter lacks; none if it does not answer."""

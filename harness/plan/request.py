@@ -101,10 +101,11 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if len(skipped) == len(wanted) and not owned:
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     offered = [point for point, sentence in zip(wanted, refused, strict=True) if not sentence]
-    requests = tuple(map(request, offered))
+    lookup = environments.Lookup(PROJECT)
+    requests = tuple(request(point, lookup) for point in offered)
     missing: list[str] = []
     for point, asked in zip(offered, requests, strict=True):
-        absent = list(_absent(point, asked.spec.replicas))
+        absent = list(_absent(point, asked.spec.replicas, lookup))
         if absent and not first.plan_only:
             raise absent[0]
         missing.extend(f"these runs cannot start yet: {error}" for error in absent)
@@ -190,8 +191,9 @@ def _repeated(points: list[Config]) -> list[Config]:
     return [replace(point, repeat=repeat) for point in points for repeat in range(repeats)]
 
 
-def request(config: Config) -> Request:
-    """Build the request for one run. Raises UserError."""
+def request(config: Config, lookup: environments.Lookup | None = None) -> Request:
+    """Build the request for one run. lookup: of all points of a plan. Raises UserError."""
+    lookup = lookup or environments.Lookup(PROJECT)
     value_ranges.check(config)
     config, _ = _with_pipeline(config)
     cluster, shape = config.cluster, run_shape.shape(config)
@@ -205,7 +207,7 @@ def request(config: Config) -> Request:
         framework_options=_options(
             performance_options.resolved(config.framework.options, config.precision.name, device)
         ),
-        environment=_environment(config),
+        environment=_environment(config, lookup),
         strategy=config.strategy.name,
         strategy_options=_options(config.strategy.options),
         model=config.model.name,
@@ -241,7 +243,7 @@ def request(config: Config) -> Request:
         config,
         shape,
         # Inside a container, only the container can tell whether it exists.
-        python=environment if contained else str(environments.find(environment, PROJECT, cluster.modules)),
+        python=environment if contained else str(lookup.find(environment, modules=tuple(cluster.modules))),
         data_root=data_root,
         folders=_folders(config, data_root),
         max_requeues=config.checkpoint.max_requeues,
@@ -274,20 +276,20 @@ def dataset(config: Config) -> DatasetSpec:
     return DatasetSpec(**values)
 
 
-def _environment(config: Config) -> str:
+def _environment(config: Config, lookup: environments.Lookup) -> str:
     """Canonical name of the environment; in a container, the image determines what runs."""
     container = config.cluster.container
     name = config.framework.environment
     if container.runtime:
         return f"{container.runtime}:{container.image}:{name}"
-    return environments.canonical(name, PROJECT, config.cluster.modules)
+    return lookup.canonical(name, modules=tuple(config.cluster.modules))
 
 
 def _data_root(config: Config) -> str:
     return str(Path(config.data.root).expanduser().absolute())
 
 
-def _absent(config: Config, replicas: int) -> Iterator[UserError]:
+def _absent(config: Config, replicas: int, lookup: environments.Lookup) -> Iterator[UserError]:
     """Errors about what the runs of a point need and this machine does not have. A plan alone needs none of it."""
     framework, cluster = config.framework, config.cluster
     if config.data.check:
@@ -300,7 +302,7 @@ def _absent(config: Config, replicas: int) -> Iterator[UserError]:
                 _check_shards(folder, replicas)
     if cluster.container.runtime is None:
         try:
-            environments.interpreter(framework.name, framework.environment, PROJECT, cluster.modules)
+            lookup.interpreter(framework.name, framework.environment, modules=tuple(cluster.modules))
         except UserError as error:
             yield error
 

@@ -48,7 +48,7 @@ class SweepPoints:
         for value in values:
             _apply(cfg, value)
         # With interpolations, overriding a key can change fields of other groups too.
-        shared = self._first is None and not _REFERS.search(str(OmegaConf.to_container(cfg)))
+        shared = self._first is None and not has_references(cfg)
         _type_options(cfg)
         _check_keys(cfg, Config, "")
         config = OmegaConf.to_object(cfg)
@@ -68,7 +68,7 @@ class SweepPoints:
             key = value.key_or_group
             # The name selects the options, and a workload's kind the keys.
             decides = key in _NAMES or (isinstance(value.value(), dict) and key in (*_OPTIONS, "workload"))
-            if value.is_delete() or decides or _REFERS.search(str(value.value())):
+            if value.is_delete() or decides or refers(value):
                 return None
             parts.setdefault(key.partition(".")[0], []).append(value)
         made = {}
@@ -93,6 +93,16 @@ class SweepPoints:
             OmegaConf.update(part, key, override.value(), force_add=key.startswith(_FREE))
         value = part[name]
         return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+
+
+def has_references(cfg: DictConfig) -> bool:
+    """Return whether keys of a configuration may have the values of keys of other groups."""
+    return _REFERS.search(str(OmegaConf.to_container(cfg))) is not None
+
+
+def refers(value: Override) -> bool:
+    """Return whether the value of an override may be that of another key."""
+    return _REFERS.search(str(value.value())) is not None
 
 
 def _apply(cfg: DictConfig, override: Override) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import io
 import itertools
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from yaml import MarkedYAMLError
 
 from harness.config import workload
 from harness.config.composition.messages import sentence, yaml_sentence
-from harness.config.composition.points import SweepPoints
+from harness.config.composition.points import SweepPoints, has_references, refers
 from harness.config.schema import Config
 from harness.config.workload_schema import Kind
 from harness.core.errors import UserError
@@ -109,8 +109,9 @@ class _Composer:
         self._parse = functools.cache(self._parser.parse_override)
         self._is_group = functools.cache(lambda key: any((folder / key).is_dir() for folder in folders))
         self._by_hydra = functools.cache(self._compose_by_hydra)
-        self._part = functools.cache(self._part_of)
         self._composed = functools.cache(self._compose)
+        self._combined = functools.cache(self._combine)
+        self._is_apart = functools.cache(self._find_apart)
         self._first: tuple[str, ...] = ()  # choices of the first point
 
     def points(self, overrides: list[str], multirun: bool) -> Iterator[Config]:
@@ -131,17 +132,20 @@ class _Composer:
         for texts in itertools.product(*self._swept([*of_experiment, *overrides])):
             choices, values = self._split([self._parse(text) for text in texts])
             self._first = self._first or choices
-            points, sweep = self._composed(choices)
+            others = {} if any(map(refers, values)) else self._combined(choices)
+            points, sweep = self._composed(self._first if others else choices)
             if sweep != from_experiment:
                 raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
             point = points.point(values)
+            if others:
+                point = replace(point, **{group: getattr(of.point(values), group) for group, of in others.items()})
             if point.workload.kind is not Kind.catalog:
                 workload.check_keys(keys, point.workload.kind)
             yield point
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[SweepPoints, tuple[str, ...]]:
         """Compose the chosen groups; return their points and the sweep that an experiment among them brings."""
-        composed = self._put_together(choices) or self._by_hydra(choices)
+        composed = self._by_hydra(choices)
         return SweepPoints(composed.cfg), composed.sweep
 
     def _compose_by_hydra(self, choices: tuple[str, ...]) -> _Composed:
@@ -151,32 +155,36 @@ class _Composer:
             del cfg["hydra"]
         return _Composed(cfg, sweep)
 
-    def _put_together(self, choices: tuple[str, ...]) -> _Composed | None:
-        """Replace the parts of the first point's configuration whose choices differ; None if the result might not be
-        what Hydra composes. Hydra takes 0.1 s per combination, and a grid has many."""
-        if len(choices) != len(self._first):
-            return None
-        changed = [i for i, (first, own) in enumerate(zip(self._first, choices, strict=True)) if first != own]
-        if len(changed) < 2:
-            return None
-        composed = self._by_hydra(self._first)
-        cfg = copy.deepcopy(composed.cfg)
-        for i in changed:
-            if (part := self._part(i, choices[i])) is None:
-                return None
-            cfg[choices[i].partition("=")[0]] = part
-        return composed._replace(cfg=cfg)
+    def _combine(self, choices: tuple[str, ...]) -> Mapping[str, SweepPoints]:
+        """Return the points from which those of these choices can be put together: by group, those with this choice of
+        it alone; all other parts are the first point's. Hydra takes 0.1 s per combination, and a grid has many.
 
-    def _part_of(self, i: int, choice: str) -> DictConfig | None:
-        """Return the part of the configuration that a choice selects; None if the choice changes other parts, or could
-        in combination with others."""
+        Empty if at most one choice differs from the first point's, or if the result might not be what Hydra composes.
+        """
+        if len(choices) != len(self._first):
+            return {}
+        changed = [i for i, (first, own) in enumerate(zip(self._first, choices, strict=True)) if first != own]
+        if len(changed) < 2 or not all(self._is_apart(i, choices[i]) for i in changed):
+            return {}
+        return {choices[i].partition("=")[0]: self._composed(self._with(i, choices[i]))[0] for i in changed}
+
+    def _with(self, i: int, choice: str) -> tuple[str, ...]:
+        """Return the choices of the first point with another one in place i."""
+        return (*self._first[:i], choice, *self._first[i + 1 :])
+
+    def _find_apart(self, i: int, choice: str) -> bool:
+        """Return whether a choice changes its part of the configuration only, in combination with others too."""
         group = choice.partition("=")[0]
-        first, own = self._by_hydra(self._first), self._by_hydra((*self._first[:i], choice, *self._first[i + 1 :]))
+        first, own = self._by_hydra(self._first), self._by_hydra(self._with(i, choice))
         if group not in first.cfg or group not in own.cfg or own.sweep != first.sweep:
-            return None
-        if _without(own.cfg, group) != _without(first.cfg, group):
-            return None
-        return None if self._follows_choices or self._sets_others(group) else own.cfg[group]
+            return False
+        if (
+            has_references(first.cfg)
+            or has_references(own.cfg)
+            or _without(own.cfg, group) != _without(first.cfg, group)
+        ):
+            return False
+        return not self._follows_choices and not self._sets_others(group)
 
     @functools.cached_property
     def _follows_choices(self) -> bool:
