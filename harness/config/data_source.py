@@ -16,9 +16,9 @@ from harness.core.errors import UserError
 def variants(config: Config) -> list[Config]:
     """Return the point with its data source; two adjacent points for `both`. Raises UserError."""
     source = config.data.source
-    real = replace(config, data=replace(config.data, source=Source.real))
     if source is Source.real:
         return [config]
+    real = replace(config, data=replace(config.data, source=Source.real))
     if config.dataset.reader == SYNTHETIC:
         if source is Source.synthetic:
             return [real]  # already synthetic

@@ -33,6 +33,8 @@ def to_plain(value: Any) -> Any:
 
 def determining(value: Any) -> Any:
     """Like `to_plain`, without LATER fields that have their default value."""
+    if isinstance(value, _SCALARS):
+        return value
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return to_plain(value)
     found = {}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, Override, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -106,7 +106,6 @@ class _Composer:
         added = ["'file://" + str(folder).replace("'", "\\'") + "'" for folder in folders[1:]]
         self._search_path = [f"hydra.searchpath=[{','.join(added)}]"] if added else []
         self._parser = OverridesParser.create()
-        self._parse = functools.cache(self._parser.parse_override)
         self._is_group = functools.cache(lambda key: any((folder / key).is_dir() for folder in folders))
         self._by_hydra = functools.cache(self._compose_by_hydra)
         self._composed = functools.cache(self._compose)
@@ -129,8 +128,8 @@ class _Composer:
         keys = dict(self._keys([*self._parser.parse_overrides(list(of_experiment)), *given]))
         if of_experiment and not multirun:
             raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
-        for texts in itertools.product(*self._swept([*of_experiment, *overrides])):
-            choices, values = self._split([self._parse(text) for text in texts])
+        for elements in itertools.product(*self._swept([*of_experiment, *overrides])):
+            choices, values = self._split(elements)
             self._first = self._first or choices
             others = {} if any(map(refers, values)) else self._combined(choices)
             points, sweep = self._composed(self._first if others else choices)
@@ -225,24 +224,31 @@ class _Composer:
             else:
                 yield key, f"'{override.input_line}'"
 
-    def _swept(self, overrides: list[str]) -> Iterable[list[str]]:
+    def _swept(self, overrides: list[str]) -> Iterable[list[Override]]:
         """Expand each key into one override per value. If a key is given twice, the last one counts."""
-        lists: dict[str, list[str]] = {}
+        lists: dict[str, list[Override]] = {}
         for override in self._parser.parse_overrides(overrides):
             if isinstance(pattern := override.value(), Glob):
-                values: Iterable[str] = pattern.filter(self._options(override.key_or_group))
+                values: Iterable[Any] = pattern.filter(self._options(override.key_or_group))
             elif override.is_discrete_sweep():
-                values = override.sweep_string_iterator()
+                values = override.sweep_iterator()
             elif override.is_sweep_override():
                 raise UserError(f"'{override.input_line}': there are no intervals here; list the values")
             else:
-                values = [override.get_value_element_as_str()]
-            key = override.get_key_element()
-            lists[key] = [f"{key}={value}" for value in values]
+                values = [override._value]
+            # Parsing each value again, as Hydra's launcher does, takes as long as all the rest for dictionaries.
+            lists[override.get_key_element()] = [_element(override, value) for value in values]
         return lists.values()
 
     def _options(self, group: str) -> list[str]:
         return sorted({path.stem for folder in self._folders for path in (folder / group).glob("*.yaml")})
+
+
+def _element(override: Override, value: Any) -> Override:
+    """Return the override with one of its values."""
+    element = replace(override, value_type=ValueType.ELEMENT, _value=value)
+    element.input_line = f"{element.get_key_element()}={element.get_value_element_as_str()}"
+    return element
 
 
 def _without(cfg: DictConfig, group: str) -> str:
