@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from analysis.base.processes import command_calling
 from harness.core.run_files import AGAIN, ATTEMPT_PREFIX, BEGIN, ENVIRONMENT, REPLACED_RESULT
 
 # Part of every signature; increase it when the content or meaning of a row changes.
@@ -27,11 +28,10 @@ _FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENVIRONMENT)
 _READ = re.compile("|".join([LOG_OF_RANK.pattern, EXIT_OF_RANK.pattern, *map(re.escape, _FIXED)]))
 _ATTEMPT = re.compile(ATTEMPT_PREFIX + "[0-9]+", re.ASCII)
 
-# A process starts in 0.05 s and signs 10,000 runs in a second; on a parallel file system they take many times that,
-# and are mostly waited for.
+# A process starts in 0.05 s and signs 2,000 runs in 0.2 s if their files are in memory. A parallel file system takes
+# many times as long for each file, so several processes that wait for it help even more.
 RUNS_OF_A_PROCESS = 2000
 MOST_PROCESSES = 8
-_CODE = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__} import sign; sign()"
 
 
 class Signature(NamedTuple):
@@ -44,7 +44,10 @@ class Signature(NamedTuple):
 
 
 def signatures(run_dirs: Sequence[str], processes: int | None = None) -> list[Signature]:
-    """Sign each run's files, in order. processes: None: as many as pay."""
+    """Sign each run's files, in order. processes: how many share the work, with this one; None: by the number of runs.
+
+    What a process that fails leaves is signed here.
+    """
     if processes is None:
         processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, len(run_dirs) // RUNS_OF_A_PROCESS)
     processes = max(1, min(processes, len(run_dirs)))
@@ -85,19 +88,19 @@ def signature(run_dir: str) -> Signature:
 
 
 def sign() -> None:
-    """Main function of each process: sign the folders named on standard input."""
-    for number in (signal.SIGINT, signal.SIGPIPE):  # it ends silently with the process that waits for it
+    """Sign the folders named on standard input. The main function of the other processes."""
+    # Ctrl-C and the end of the process that waits for this one end it without a word.
+    for number in (signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     run_dirs = sys.stdin.buffer.read().split(b"\0")
     json.dump([signature(os.fsdecode(run_dir)) for run_dir in run_dirs], sys.stdout)
 
 
 def _start(run_dirs: Sequence[str]) -> subprocess.Popen[bytes]:
-    paths = [path or os.getcwd() for path in sys.path]
-    with tempfile.TemporaryFile() as named:  # a pipe holds 64 kB, and the process reads it only once it has started
-        named.write(b"\0".join(map(os.fsencode, run_dirs)))
-        named.seek(0)
-        return subprocess.Popen([sys.executable, "-S", "-c", _CODE, *paths], stdin=named, stdout=subprocess.PIPE)
+    with tempfile.TemporaryFile() as names:  # a pipe holds 64 kB, and is read only once the process has started
+        names.write(b"\0".join(map(os.fsencode, run_dirs)))
+        names.seek(0)
+        return subprocess.Popen(command_calling(__name__, "sign"), stdin=names, stdout=subprocess.PIPE)
 
 
 def _listed(folder: str) -> list[tuple[str, os.DirEntry[str]]]:

@@ -11,7 +11,6 @@ import gc
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from analysis.base.processes import command_calling
 from analysis.base.text import printable
 from analysis.read.damage import NO_FILE, Damage, damage_text
 from analysis.read.run import UNREADABLE, read_run_row
@@ -29,7 +29,6 @@ BYTES_OF_A_PROCESS = 16e6
 MOST_PROCESSES = 8
 CHUNK = 16  # runs handed over at once
 READY = "ready"
-_CODE = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import work; work(int(sys.argv[1]))"
 
 
 @dataclass
@@ -93,7 +92,7 @@ def work(descriptor: int) -> None:
 def _start() -> _Process:
     ours, theirs = Pipe()
     with theirs:
-        command = [sys.executable, "-c", _CODE, str(theirs.fileno()), *(path or os.getcwd() for path in sys.path)]
+        command = command_calling(__name__, "work", theirs.fileno())
         return _Process(subprocess.Popen(command, pass_fds=[theirs.fileno()]), ours)
 
 

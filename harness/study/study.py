@@ -42,7 +42,7 @@ class Study:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise UserError(f"the results folder {self.folder} cannot be read: {error.strerror}; {_OTHER}") from None
+            raise UserError(f"{error.filename} cannot be read: {error.strerror}; {_OTHER}") from None
         return [run_id for run_id in run_ids if run_id in there]
 
     def ended(self, run_ids: Iterable[str]) -> dict[str, str]:

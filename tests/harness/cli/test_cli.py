@@ -110,6 +110,14 @@ def test_a_results_folder_that_cannot_be_written(cli: Cli) -> None:
     assert "/proc/none/scaling cannot be written" in sentence(done.stderr)
 
 
+def test_a_results_folder_that_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "results" / "scaling").mkdir(parents=True)
+    (tmp_path / "results" / "scaling" / "runs").touch()
+    done = cli("harness", *PLAN)
+    assert done.returncode == 2
+    assert "results/scaling/runs cannot be read: Not a directory" in sentence(done.stderr)
+
+
 def test_two_studies_into_one_folder(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "results" / "mine"
     folder.mkdir(parents=True)
