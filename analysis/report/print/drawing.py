@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
@@ -53,12 +53,12 @@ def beside() -> Iterator[None]:
         _begun.clear()
 
 
-def begin(specs: Iterable[Mapping[str, Any]], width_mm: float) -> None:
-    """Begin to render these figures in all formats. Without `beside`, this does nothing."""
-    for spec in map(json.dumps, specs):
-        if _pool is not None and (spec, width_mm) not in _begun:
-            with contextlib.suppress(BrokenProcessPool):
-                _begun[spec, width_mm] = _pool.submit(_rendered, spec, FORMATS, width_mm)
+def begin(spec: Mapping[str, Any], width_mm: float) -> None:
+    """Begin to render a figure in all formats. Without `beside`, this does nothing."""
+    text = json.dumps(spec)
+    if _pool is not None and (text, width_mm) not in _begun:
+        with contextlib.suppress(BrokenProcessPool):
+            _begun[text, width_mm] = _pool.submit(_rendered, text, FORMATS, width_mm)
 
 
 def end_processes() -> None:

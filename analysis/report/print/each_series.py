@@ -35,23 +35,23 @@ WIDE = 1.2  # width of digits and signs, relative to the mean letter
 POINTS, LOSSES, ENDS = "points", "losses", "ends"  # dataset names
 
 
-def each_series(points: Sequence[Any], losses: Losses, names: Mapping[str, str], paper: Paper) -> dict[str, Any]:
-    """Return the specs of the figures by name; none if there are fewer than MANY series. names: of the series."""
+def each_series(
+    points: Sequence[Any], losses: Losses, names: Mapping[str, str], paper: Paper
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and spec of each figure; none if there are fewer than MANY series. names: of the series."""
     series = series_in_order(points)
     if len(series) < MANY:
-        return {}
+        return
     order = {one.key: i for i, one in enumerate(series)}
     largest = [group[-1] for group in by_series(loss for loss in losses.points if loss.shares)]
     largest = sorted(
         (loss for loss in largest if loss.point.series in order), key=lambda loss: order[loss.point.series]
     )
-    found = {}
     widths: dict[int, float] = {}
     for name, panels in _numbered("efficiency_each", series, MOST_PANELS):
-        found[name] = _multiples(panels, series, names, paper, widths)
+        yield name, _multiples(panels, series, names, paper, widths)
     for name, bars in _numbered("losses", largest, MOST_BARS):
-        found[name] = _losses(bars, largest, names, paper)
-    return found
+        yield name, _losses(bars, largest, names, paper)
 
 
 def _numbered(name: str, items: Sequence[Any], most: int) -> Iterator[tuple[str, Sequence[Any]]]:

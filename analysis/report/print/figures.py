@@ -58,15 +58,16 @@ def figure_specs(findings: Findings, paper: Paper = PAPER) -> dict[str, dict[str
     looks = dataclasses.replace(
         looks, names=names, domain=[names[key] for key in _by_name(looks)], letters=paper.letters()
     )
+    found, many = {}, {}
     with debug_mode(False):  # as for the page's charts
-        many = each_series(findings.points, findings.losses, looks.own, paper)
-    begin(many.values(), paper.width_mm)
-    found = {}
+        for name, spec in each_series(findings.points, findings.losses, looks.own, paper):
+            begin(spec, paper.width_mm)
+            many[name] = spec
     for chart in charts_of(findings, looks):
         name = chart.name.replace("-", "_")
         for number in range(min(len(chart.heads), MOST_OF_A_CHOICE)):
             spec = figure_spec(chart, paper, number, common, is_narrow and chart.legend_letters > 0)
-            begin([spec], paper.width_mm)
+            begin(spec, paper.width_mm)
             found[name if number == 0 else f"{name}_{number + 1}"] = spec
     return found | many
 

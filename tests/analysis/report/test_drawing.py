@@ -56,7 +56,8 @@ def test_what_is_rendered_beside_is_what_is_rendered_here(monkeypatch: pytest.Mo
     here = [rendered(spec, FORMATS, WIDTH) for spec in specs]
     drawing.drawing.cache_clear()
     with beside():
-        begin(specs, WIDTH)
+        for spec in specs:
+            begin(spec, WIDTH)
         monkeypatch.setattr(drawing, "_in_format", None)  # not rendered here
         assert [rendered(spec, FORMATS, WIDTH) for spec in specs] == here
         end_processes()
@@ -67,7 +68,7 @@ def test_what_is_rendered_beside_is_what_is_rendered_here(monkeypatch: pytest.Mo
 def test_figures_are_drawn_here_if_the_processes_die() -> None:
     spec = spec_of(4.0)
     with beside():
-        begin([spec], WIDTH)
+        begin(spec, WIDTH)
         for pid in renderers_of(os.getpid()):
             os.kill(pid, signal.SIGKILL)
         begun = list(drawing._begun.values())
@@ -91,7 +92,7 @@ def test_figures_are_drawn_here_if_no_process_can_be_started(free: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     try:
         assert drawing._pool is None
-        begin([spec], WIDTH)
+        begin(spec, WIDTH)
         assert rendered(spec, ("png",), WIDTH)
     finally:
         context.__exit__(None, None, None)
