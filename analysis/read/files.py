@@ -9,9 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from analysis.base.processes import command_calling
@@ -44,24 +44,35 @@ class Signature(NamedTuple):
 
 
 def signatures(run_dirs: Sequence[str], processes: int | None = None) -> list[Signature]:
-    """Sign each run's files, in order. processes: how many share the work, with this one; None: by the number of runs.
-
-    What a process that fails leaves is signed here.
-    """
+    """Sign each run's files, in order. processes: how many sign, this one among them; None: by the number of runs."""
     if processes is None:
         processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, len(run_dirs) // RUNS_OF_A_PROCESS)
     processes = max(1, min(processes, len(run_dirs)))
     ends = [len(run_dirs) * i // processes for i in range(processes + 1)]
     own, *others = (run_dirs[first:end] for first, end in pairwise(ends))
-    started = [_start(share) for share in others]
-    signed = [signature(run_dir) for run_dir in own]
-    for share, process in zip(others, started, strict=True):
-        answer = process.communicate()[0]
-        if process.returncode == 0:
-            signed += [Signature(*values) for values in json.loads(answer)]
-        else:
-            signed += [signature(run_dir) for run_dir in share]
-    return signed
+    with ThreadPoolExecutor(processes) as threads:
+        beside = threads.map(_signed_beside, others)
+        signed = [signature(run_dir) for run_dir in own]
+        return [*signed, *chain.from_iterable(beside)]
+
+
+def _signed_beside(run_dirs: Sequence[str]) -> list[Signature]:
+    """Sign runs in another process, or here if it fails."""
+    names = b"\0".join(map(os.fsencode, run_dirs))
+    try:
+        done = subprocess.run(command_calling(__name__, "sign"), input=names, stdout=subprocess.PIPE, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return [signature(run_dir) for run_dir in run_dirs]
+    return [Signature(*values) for values in json.loads(done.stdout)]
+
+
+def sign() -> None:
+    """Sign the folders named on standard input. The main function of the other processes."""
+    # Ctrl-C and the end of the process that waits for this one end it without a word.
+    for number in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    run_dirs = sys.stdin.buffer.read().split(b"\0")
+    json.dump([signature(os.fsdecode(run_dir)) for run_dir in run_dirs], sys.stdout)
 
 
 def signature(run_dir: str) -> Signature:
@@ -85,22 +96,6 @@ def signature(run_dir: str) -> Signature:
     # Names contain neither of the two separators.
     text = "\0".join([str(ROW_VERSION), os.path.basename(run_dir), "/".join(attempts), *files])
     return Signature(hashlib.sha256(os.fsencode(text)).hexdigest(), log_bytes, has_spec)
-
-
-def sign() -> None:
-    """Sign the folders named on standard input. The main function of the other processes."""
-    # Ctrl-C and the end of the process that waits for this one end it without a word.
-    for number in (signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
-    run_dirs = sys.stdin.buffer.read().split(b"\0")
-    json.dump([signature(os.fsdecode(run_dir)) for run_dir in run_dirs], sys.stdout)
-
-
-def _start(run_dirs: Sequence[str]) -> subprocess.Popen[bytes]:
-    with tempfile.TemporaryFile() as names:  # a pipe holds 64 kB, and is read only once the process has started
-        names.write(b"\0".join(map(os.fsencode, run_dirs)))
-        names.seek(0)
-        return subprocess.Popen(command_calling(__name__, "sign"), stdin=names, stdout=subprocess.PIPE)
 
 
 def _listed(folder: str) -> list[tuple[str, os.DirEntry[str]]]:
