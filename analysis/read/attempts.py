@@ -33,13 +33,13 @@ from analysis.read.damage import (
     Damage,
 )
 from analysis.read.environment import Environment, read_environment
-from analysis.read.files import EXIT_OF_RANK, LOG_OF_RANK, SLURM_ENERGY, VERIFY
+from analysis.read.files import EXIT_OF_RANK, LOG_OF_RANK
 from analysis.read.log.file import json_object, read_log
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import Block, Resume
 from analysis.read.matching import matched_blocks
 from harness.core.events import COMPLETED, LEFT, attempt_dirs
-from harness.core.run_files import AGAIN, BEGIN, ENVIRONMENT, REPLACED_RESULT
+from harness.core.run_files import AGAIN, BEGIN, ENVIRONMENT, REPLACED_RESULT, SLURM_ENERGY, VERIFY
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.base.frames import encoded_schema_of, records
+from analysis.base.frames import ENCODED, records, schema_of
 from analysis.read.row import COLUMNS
 
 CACHE_COLUMNS = {"signature": "string", **COLUMNS}
@@ -26,7 +26,7 @@ def read_cache(path: Path) -> list[dict[str, Any]]:
         # pyarrow.parquet.read_table would import the dataset reader, and Table.cast all of Arrow's functions.
         with pq.ParquetFile(path, read_dictionary=_TEXTS) as file:
             table = file.read(use_threads=False)
-        return records(table) if table.schema.equals(encoded_schema_of(CACHE_COLUMNS)) else []
+        return records(table) if table.schema.equals(schema_of(CACHE_COLUMNS, ENCODED)) else []
     except Exception:  # a damaged Parquet file raises many kinds of errors; any of them means no cache
         return []
 

@@ -15,21 +15,27 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from analysis.base.processes import command_calling
-from harness.core.run_files import AGAIN, ATTEMPT_PREFIX, BEGIN, ENVIRONMENT, REPLACED_RESULT
+from harness.core.run_files import (
+    AGAIN,
+    ATTEMPT_PREFIX,
+    BEGIN,
+    ENVIRONMENT,
+    REPLACED_RESULT,
+    SLURM_ENERGY,
+    SPEC,
+    VERIFY,
+)
 
 # Part of every signature; increase it when the content or meaning of a row changes.
 ROW_VERSION = 24
-SPEC = "spec.json"
-SLURM_ENERGY = "slurm_energy.json"
-VERIFY = "verify.npz"  # written by harness/worker/checks/verify.py
 LOG_OF_RANK = re.compile(r"events\.rank([0-9]{1,9})\.jsonl")
 EXIT_OF_RANK = re.compile(r"exit\.rank([0-9]{1,9})\.json")
 _FIXED = (BEGIN, AGAIN, REPLACED_RESULT, VERIFY, SLURM_ENERGY, ENVIRONMENT)
 _READ = re.compile("|".join([LOG_OF_RANK.pattern, EXIT_OF_RANK.pattern, *map(re.escape, _FIXED)]))
 _ATTEMPT = re.compile(ATTEMPT_PREFIX + "[0-9]+", re.ASCII)
 
-# A process starts in 0.05 s and signs 2,000 runs in 0.2 s if their files are in memory. A parallel file system takes
-# many times as long for each file, so several processes that wait for it help even more.
+# A process starts in 0.05 s and signs 2,000 runs in 0.2 s if the file system answers from memory. A parallel one takes
+# longer for each file, so more processes pay even earlier.
 RUNS_OF_A_PROCESS = 2000
 MOST_PROCESSES = 8
 
@@ -67,8 +73,8 @@ def _signed_beside(run_dirs: Sequence[str]) -> list[Signature]:
 
 
 def sign() -> None:
-    """Sign the folders named on standard input. The main function of the other processes."""
-    # Ctrl-C and the end of the process that waits for this one end it without a word.
+    """Sign the folders named on standard input: the main function of the other processes."""
+    # No traceback on Ctrl-C, or if the parent has exited.
     for number in (signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     run_dirs = sys.stdin.buffer.read().split(b"\0")

@@ -36,13 +36,12 @@ from analysis.read.columns.traces import trace_columns
 from analysis.read.columns.validity import faults_of, unchecked_of
 from analysis.read.columns.workload import counted, processes_of, workload_columns, workload_notes
 from analysis.read.damage import NO_FILE, NO_LOG, OTHER_VERSION, TWO_ATTEMPTS, Damage, damage_text
-from analysis.read.files import VERIFY
 from analysis.read.log.file import check_document
 from analysis.read.log.rank import RankLog
 from analysis.read.log.values import MEASURE
 from harness.core.events import COMPLETED, FAILED, UnknownVersion, attempt_dirs, read_result
 from harness.core.measuring.oversubscription import shared_cores_or_gpus
-from harness.core.run_files import BEGIN, ENVIRONMENT
+from harness.core.run_files import BEGIN, ENVIRONMENT, RESULT, SPEC, VERIFY
 from harness.core.spec import RunSpec, Site, read_run_and_id
 from harness.core.strategies import info
 
@@ -57,7 +56,7 @@ def read_run_row(run_dir: Path) -> dict[str, Any]:
     """Return the row of one run: columns of `Run`, without absent ones. Never raises for the folder's contents."""
     row: dict[str, Any] = {"run_id": printable(run_dir.name)}
     try:
-        for name in ("spec.json", "result.json"):
+        for name in (SPEC, RESULT):
             check_document(run_dir / name)
         spec, site, run_id = read_run_and_id(run_dir)
         row |= asked_columns(spec, site, run_id)

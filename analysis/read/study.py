@@ -21,11 +21,12 @@ from analysis.base.values import number_of
 from analysis.read.across import refuse_copies, refuse_unequal_batches
 from analysis.read.cache import CACHE_COLUMNS, cache_path, read_cache, write_cache
 from analysis.read.damage import damage_problems, damage_rows
-from analysis.read.files import SPEC, Signature, signatures
+from analysis.read.files import Signature, signatures
 from analysis.read.pool import read_rows
 from analysis.read.row import Run
 from analysis.read.run import MISSING, UNREADABLE
 from harness.core.events import STUDY_VERSION
+from harness.core.run_files import SPEC
 from harness.core.seals import is_intact
 
 CHANGED = (

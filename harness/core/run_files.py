@@ -10,11 +10,14 @@ LOCK = ".lock"  # held by the command that is using the study; holds its process
 RUNS = "runs"
 SUBMISSIONS = "submissions"
 # Files of a run.
+SPEC = "spec.json"
 RESULT = "result.json"
 CHECKPOINT = "checkpoint"
 ATTEMPT_PREFIX = "attempt-"
 # Files of an attempt: its job, its start, the request for another attempt, its environment.
 JOB, BEGIN, AGAIN, ENVIRONMENT = "job.json", "begin.json", "again.json", "env.json"
+# What Slurm's accounting says of its energy; the network that verify=true compares.
+SLURM_ENERGY, VERIFY = "slurm_energy.json", "verify.npz"
 # What the ranks prove to each other that they know; readable for this user only.
 TOKEN = "token"
 # Output of mpirun and of the supervisors it started.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Optional
 
+from harness.core import run_files
 from harness.core.optimizer_spec import OptimizerSpec
 from harness.core.placement import Placement
 from harness.core.seals import is_intact, sealed
@@ -364,7 +365,7 @@ class Site:
 
 def write_run(run_dir: Path, spec: RunSpec, site: Site) -> Path:
     """Write `spec.json` atomically."""
-    path = run_dir / "spec.json"
+    path = run_dir / run_files.SPEC
     document = {"v": SPEC_VERSION, "run_id": spec.run_id, "spec": to_plain(spec), "site": to_plain(site)}
     write_json(path, sealed(document))
     return path
@@ -377,7 +378,7 @@ def read_run(run_dir: Path) -> typing.Tuple[RunSpec, Site]:
 
 def read_run_and_id(run_dir: Path) -> typing.Tuple[RunSpec, Site, Any]:
     """As `read_run`, with the run's id in the file: a later RunSpec may have fields that change the hash."""
-    path = Path(run_dir) / "spec.json"
+    path = Path(run_dir) / run_files.SPEC
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict) or document.get("v") != SPEC_VERSION:

@@ -84,7 +84,7 @@ def _earlier(study_folder: Path, wanted: set[tuple[str, str, str]]) -> Iterator[
                 result = events.read_result(run_dir)
                 if result is None or result["status"] != events.COMPLETED or result["attempt"] != 1:
                     continue
-                plain = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
+                plain = json.loads((run_dir / run_files.SPEC).read_text(encoding="utf-8"))["spec"]
                 spec = to_plain(from_plain(RunSpec, plain))  # adds fields introduced after the run
                 kind = (spec["framework"], spec["strategy"], spec["model"])
                 steps = from_plain(MeasureSpec, spec["measure"]).most_steps

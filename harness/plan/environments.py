@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.config.schema import Cluster, Framework
 from harness.core import gpu_types
 from harness.core.errors import UserError
 
@@ -87,13 +88,26 @@ def canonical(environment: str, project: Path, modules: Sequence[str] = ()) -> s
 
 
 class Lookup:
-    """The functions above, each called once for equal arguments: the thousands of points of a sweep share a few
-    environments. For one plan, since environments come and go."""
+    """The environments of one plan, each looked up once: thousands of points share a few. Raises UserError like the
+    functions above."""
 
     def __init__(self, project: Path) -> None:
-        self.interpreter = functools.cache(functools.partial(interpreter, project=project))
-        self.find = functools.cache(functools.partial(find, project=project))
-        self.canonical = functools.cache(functools.partial(canonical, project=project))
+        self._interpreter = functools.cache(functools.partial(interpreter, project=project))
+        self._find = functools.cache(functools.partial(find, project=project))
+        self._canonical = functools.cache(functools.partial(canonical, project=project))
+
+    def interpreter(self, framework: Framework, cluster: Cluster) -> Path:
+        return self._interpreter(framework.name, framework.environment, modules=tuple(cluster.modules))
+
+    def find(self, environment: str, cluster: Cluster, key: str) -> Path:
+        return self._find(environment, modules=tuple(cluster.modules), key=key)
+
+    def identity(self, environment: str, cluster: Cluster) -> str:
+        """Return its canonical name; in a container, the image determines what runs."""
+        container = cluster.container
+        if container.runtime:
+            return f"{container.runtime}:{container.image}:{environment}"
+        return self._canonical(environment, modules=tuple(cluster.modules))
 
 
 @functools.lru_cache

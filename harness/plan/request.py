@@ -89,7 +89,8 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
     points = [point for point in points if point.workload.kind is Kind.catalog]
     for point in points:
         workload_checks.check(point)
-    owned = tuple(map(workload.request, _repeated(own)))
+    lookup = environments.Lookup(PROJECT)
+    owned = tuple(workload.request(point, lookup) for point in _repeated(own))
     chosen = [_with_pipeline(variant) for point in points for variant in _with_baseline(point)]
     variants = [variant for variant, _ in chosen]
     wanted = _repeated([each for variant in variants for each in data_source.variants(variant)])
@@ -101,7 +102,6 @@ def study_request(points: Sequence[Config]) -> StudyRequest:
         if len(skipped) == len(wanted) and not owned:
             raise UserError(f"skip_unsupported=true leaves nothing to run: {skipped[0]}")
     offered = [point for point, sentence in zip(wanted, refused, strict=True) if not sentence]
-    lookup = environments.Lookup(PROJECT)
     requests = tuple(request(point, lookup) for point in offered)
     missing: list[str] = []
     for point, asked in zip(offered, requests, strict=True):
@@ -192,7 +192,7 @@ def _repeated(points: list[Config]) -> list[Config]:
 
 
 def request(config: Config, lookup: environments.Lookup | None = None) -> Request:
-    """Build the request for one run. lookup: of all points of a plan. Raises UserError."""
+    """Build the request for one run. lookup: that of its plan. Raises UserError."""
     lookup = lookup or environments.Lookup(PROJECT)
     value_ranges.check(config)
     config, _ = _with_pipeline(config)
@@ -207,7 +207,7 @@ def request(config: Config, lookup: environments.Lookup | None = None) -> Reques
         framework_options=_options(
             performance_options.resolved(config.framework.options, config.precision.name, device)
         ),
-        environment=_environment(config, lookup),
+        environment=lookup.identity(config.framework.environment, cluster),
         strategy=config.strategy.name,
         strategy_options=_options(config.strategy.options),
         model=config.model.name,
@@ -243,7 +243,7 @@ def request(config: Config, lookup: environments.Lookup | None = None) -> Reques
         config,
         shape,
         # Inside a container, only the container can tell whether it exists.
-        python=environment if contained else str(lookup.find(environment, modules=tuple(cluster.modules))),
+        python=environment if contained else str(lookup.find(environment, cluster, "framework.environment")),
         data_root=data_root,
         folders=_folders(config, data_root),
         max_requeues=config.checkpoint.max_requeues,
@@ -276,15 +276,6 @@ def dataset(config: Config) -> DatasetSpec:
     return DatasetSpec(**values)
 
 
-def _environment(config: Config, lookup: environments.Lookup) -> str:
-    """Canonical name of the environment; in a container, the image determines what runs."""
-    container = config.cluster.container
-    name = config.framework.environment
-    if container.runtime:
-        return f"{container.runtime}:{container.image}:{name}"
-    return lookup.canonical(name, modules=tuple(config.cluster.modules))
-
-
 def _data_root(config: Config) -> str:
     return str(Path(config.data.root).expanduser().absolute())
 
@@ -302,7 +293,7 @@ def _absent(config: Config, replicas: int, lookup: environments.Lookup) -> Itera
                 _check_shards(folder, replicas)
     if cluster.container.runtime is None:
         try:
-            lookup.interpreter(framework.name, framework.environment, modules=tuple(cluster.modules))
+            lookup.interpreter(framework, cluster)
         except UserError as error:
             yield error
 

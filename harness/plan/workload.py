@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.config import value_ranges
 from harness.config import workload as checks
-from harness.config.schema import Config, Scheduler
+from harness.config.schema import Cluster, Config, Scheduler
 from harness.config.workload_schema import Kind, Single
 from harness.core.errors import UserError
 from harness.core.launchers import MPIRUN
@@ -30,8 +30,8 @@ NO_DATASET = DatasetSpec(OWN, OWN, 0, 0, 0, (), ())
 DEFAULT_PYTHON = "python3"
 
 
-def request(config: Config) -> Request:
-    """Build the request for one run. Raises UserError."""
+def request(config: Config, lookup: environments.Lookup) -> Request:
+    """Build the request for one run. lookup: that of its plan. Raises UserError."""
     value_ranges.check(config)
     checks.check(config)
     cluster, workload = config.cluster, config.workload
@@ -45,12 +45,12 @@ def request(config: Config) -> Request:
     if not contained:
         _check_files(config, cwd)
     environment = _environment(config)
-    python = "" if environment is None else _interpreter(config, environment)
+    python = "" if environment is None else _interpreter(cluster, environment, lookup)
     data_root = str(Path(config.data.root).expanduser().absolute())
     spec = RunSpec(
         framework=workload.kind.name,
         framework_options={},
-        environment="" if environment is None else _canonical(config, environment),
+        environment="" if environment is None else lookup.identity(environment, cluster),
         strategy=OWN,
         strategy_options={},
         model=checks.name(workload),
@@ -246,20 +246,11 @@ def _environment(config: Config) -> str | None:
     )
 
 
-def _canonical(config: Config, environment: str) -> str:
-    """Canonical name; in a container, the image determines what runs."""
-    container = config.cluster.container
-    if container.runtime:
-        return f"{container.runtime}:{container.image}:{environment}"
-    return environments.canonical(environment, PROJECT, config.cluster.modules)
-
-
-def _interpreter(config: Config, environment: str) -> str:
+def _interpreter(cluster: Cluster, environment: str, lookup: environments.Lookup) -> str:
     """Find the environment's Python. Raises UserError."""
-    cluster = config.cluster
     if cluster.container.runtime is not None or (cluster.modules and environments.COMMAND.fullmatch(environment)):
         return environment  # only the container or the node can tell whether it exists
-    found = environments.find(environment, PROJECT, cluster.modules, "workload.python")
+    found = lookup.find(environment, cluster, "workload.python")
     if found.is_file() and os.access(found, os.X_OK):
         return str(found)
     raise UserError(

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import spec
+from harness.core.run_files import SLURM_ENERGY
 from harness.core.seals import sealed
 from harness.slurm.client import Client, SlurmUnavailable
 
-FILE = "slurm_energy.json"
 VERSION = 1
 # An unresponsive controller must not delay the end of a run.
 COMMAND_SECONDS = 10
@@ -27,11 +27,11 @@ NO_VALUE_64 = 2.0**63
 
 
 def write(attempt_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
-    """Write FILE (schemas/slurm_energy.schema.json) for an attempt that is a step of a Slurm job."""
+    """Write SLURM_ENERGY (schemas/slurm_energy.schema.json) for an attempt that is a step of a Slurm job."""
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
     if "SUBMITIT_LOCAL_JOB_ID" in environ or job is None:
         return
-    spec.write_json(attempt_dir / FILE, sealed({"v": VERSION, **_asked(f"{job}.{step}" if step else None)}))
+    spec.write_json(attempt_dir / SLURM_ENERGY, sealed({"v": VERSION, **_asked(f"{job}.{step}" if step else None)}))
 
 
 def _asked(step: str | None) -> dict[str, Any]:

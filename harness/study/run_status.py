@@ -145,7 +145,7 @@ def _nodes(spec: RunSpec) -> int:
 def _status_from_files(run_dir: Path, submitted: Mapping[str, submissions.Submission]) -> RunStatus:
     run = RunStatus(run_dir.name, UNKNOWN)
     try:
-        spec = json.loads((run_dir / "spec.json").read_text(encoding="utf-8"))["spec"]
+        spec = json.loads((run_dir / run_files.SPEC).read_text(encoding="utf-8"))["spec"]
         run.gpus, run.nodes = int(spec["gpus"]), _nodes(from_plain(RunSpec, spec))
         measure = from_plain(MeasureSpec, spec["measure"])
         run.steps, run.fixed = measure.most_steps, measure.fixed

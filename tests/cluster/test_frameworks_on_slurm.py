@@ -11,7 +11,7 @@ import pytest
 from project import Cli
 from studies import logged, read_json, run_dirs, study_dir
 
-from harness.worker.checks import verify
+from harness.core.run_files import VERIFY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.torch, pytest.mark.timeout(1500)]
 
@@ -76,7 +76,7 @@ def test_combinations_train_across_nodes(
         assert [start["threads"] for start in starts] == [1] * gpus, run_dir.name
         # 2 warm-up and 6 measured steps of 16 samples.
         assert [logged(run_dir, "end", rank=rank)[0]["samples"] for rank in range(gpus)] == [8 * 16] * gpus
-        assert (run_dir / "attempt-1" / verify.FILE).is_file()
+        assert (run_dir / "attempt-1" / VERIFY).is_file()
         first_gradients[gpus] += [event["magnitude"] for event in gradients]
     for gpus, magnitudes in first_gradients.items():
         assert len(magnitudes) == gpus * runs[gpus]

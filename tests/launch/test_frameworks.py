@@ -12,7 +12,7 @@ import pytest
 from project import Cli
 from studies import logged, losses, read_json, run_dirs, study_dir
 
-from harness.worker.checks import verify
+from harness.core.run_files import VERIFY
 
 pytestmark = [pytest.mark.whole, pytest.mark.torch, pytest.mark.timeout(900)]
 
@@ -42,7 +42,7 @@ def test_combinations_train_on_real_images_and_do_the_same_work(cli: Cli, fashio
         assert [start["threads"] for start in starts] == [1, 1], run_dir.name
         # 2 warm-up and 6 measured steps of 16 samples.
         assert [end["samples"] for end in ends] == [8 * 16, 8 * 16], run_dir.name
-        assert (run_dir / "attempt-1" / verify.FILE).is_file()
+        assert (run_dir / "attempt-1" / VERIFY).is_file()
     report = cli("analysis", "results/scaling", "--only", "csv")
     assert report.returncode == 0, report.stdout + report.stderr
     with open(study_dir(tmp_path) / "equal_work.csv", encoding="utf-8") as file:

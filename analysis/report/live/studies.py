@@ -21,6 +21,7 @@ from analysis.base.values import count_of, number_of, seconds_of
 from analysis.read.files import signature
 from analysis.read.log.file import json_object, open_file
 from harness.core.events import COMPLETED, FAILED, SCHEMA_VERSION, attempt_dirs, is_running
+from harness.core.run_files import SPEC
 
 TAIL_BYTES = 1 << 14
 # Minimum seconds between readings of a study, and minimum multiple of the last reading's duration.
@@ -104,7 +105,7 @@ def live_row(run_dir: Path) -> Mapping[str, Any]:
     """
     row: dict[str, Any] = {"run_id": printable(run_dir.name), "status": WAITING}
     try:
-        spec = json_object(run_dir / "spec.json").get("spec")
+        spec = json_object(run_dir / SPEC).get("spec")
         spec = spec if isinstance(spec, dict) else {}
         measure: Mapping[str, Any] = given if isinstance(given := spec.get("measure"), dict) else {}
         row |= {"gpus": count_of(spec, "gpus", 1), "steps_asked": count_of(measure, "steps", 1)}

@@ -96,12 +96,12 @@ class SweepPoints:
 
 
 def has_references(cfg: DictConfig) -> bool:
-    """Return whether keys of a configuration may have the values of keys of other groups."""
+    """Return whether a configuration may interpolate keys of other groups."""
     return _REFERS.search(str(OmegaConf.to_container(cfg))) is not None
 
 
 def refers(value: Override) -> bool:
-    """Return whether the value of an override may be that of another key."""
+    """Return whether the value of an override may interpolate another key."""
     return _REFERS.search(str(value.value())) is not None
 
 

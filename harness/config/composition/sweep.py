@@ -131,7 +131,9 @@ class _Composer:
         for elements in itertools.product(*self._swept([*of_experiment, *overrides])):
             choices, values = self._split(elements)
             self._first = self._first or choices
-            others = {} if any(map(refers, values)) else self._combined(choices)
+            others = self._combined(choices)
+            if others and any(map(refers, values)):
+                others = {}
             points, sweep = self._composed(self._first if others else choices)
             if sweep != from_experiment:
                 raise UserError("an experiment that brings a sweep of its own cannot be swept over: name one at a time")
@@ -155,10 +157,11 @@ class _Composer:
         return _Composed(cfg, sweep)
 
     def _combine(self, choices: tuple[str, ...]) -> Mapping[str, SweepPoints]:
-        """Return the points from which those of these choices can be put together: by group, those with this choice of
-        it alone; all other parts are the first point's. Hydra takes 0.1 s per combination, and a grid has many.
+        """Return, for each group whose choice is not the first point's, the points that differ from it in that choice
+        alone: theirs are the parts of these choices, the other parts are the first point's. Hydra takes 0.1 s per
+        combination, and a grid has many.
 
-        Empty if at most one choice differs from the first point's, or if the result might not be what Hydra composes.
+        Empty if at most one choice differs, or if the result might not be what Hydra composes.
         """
         if len(choices) != len(self._first):
             return {}
@@ -172,22 +175,18 @@ class _Composer:
         return (*self._first[:i], choice, *self._first[i + 1 :])
 
     def _find_apart(self, i: int, choice: str) -> bool:
-        """Return whether a choice changes its part of the configuration only, in combination with others too."""
+        """Return whether a choice changes only its own part of the configuration, whatever the other choices are."""
         group = choice.partition("=")[0]
         first, own = self._by_hydra(self._first), self._by_hydra(self._with(i, choice))
         if group not in first.cfg or group not in own.cfg or own.sweep != first.sweep:
             return False
-        if (
-            has_references(first.cfg)
-            or has_references(own.cfg)
-            or _without(own.cfg, group) != _without(first.cfg, group)
-        ):
+        if self._follows_choices or self._sets_others(group) or has_references(first.cfg) or has_references(own.cfg):
             return False
-        return not self._follows_choices and not self._sets_others(group)
+        return _without(own.cfg, group) == _without(first.cfg, group)
 
     @functools.cached_property
     def _follows_choices(self) -> bool:
-        """Whether the primary config's defaults list interpolates a group's choice; Hydra supports that only there."""
+        """Whether the defaults list of the primary config depends on a choice. Hydra allows that in no other list."""
         text = (self._folders[0] / f"{self._config_name.removesuffix('.yaml')}.yaml").read_text(encoding="utf-8")
         return any(map(_CHOICE.search, _DEFAULTS.findall(text)))
 
@@ -236,7 +235,7 @@ class _Composer:
                 raise UserError(f"'{override.input_line}': there are no intervals here; list the values")
             else:
                 values = [override._value]
-            # Parsing each value again, as Hydra's launcher does, takes as long as all the rest for dictionaries.
+            # Not parsed again as Hydra's launcher does: for dictionaries, that would be a fifth of a plan's time.
             lists[override.get_key_element()] = [_element(override, value) for value in values]
         return lists.values()
 

@@ -19,13 +19,13 @@ from typing import Dict
 import numpy as np
 
 from harness.core.rendezvous import Rendezvous
+from harness.core.run_files import VERIFY
 from harness.core.spec import Placement, RunSpec, Site, read_run
 from harness.worker.adapter import Adapter
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.stream import training_batches
 from harness.worker.whitening import whiten
 
-FILE = "verify.npz"
 BATCH, STEPS = 16, 20
 # Rounding errors grow with each step, the faster the larger the steps. At this rate the losses still change by 0.1 and
 # more, and rounding stays far below the effect of a wrong optimiser (analysis/measures/network.py).
@@ -41,13 +41,13 @@ class VerifyError(RuntimeError):
 def run(run_dir: Path, attempt_dir: Path) -> None:
     """Run the check in its own process, since a framework that joins other ranks must not have been used alone before.
     Raises VerifyError."""
-    temporary = attempt_dir / f".{FILE}"
+    temporary = attempt_dir / f".{VERIFY}"
     command = [sys.executable, "-m", "harness.worker.checks.verify", str(run_dir), str(temporary)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         said = done.stdout.decode("utf-8", "replace")
         raise VerifyError(f"verify=true: the check of the network exited with code {done.returncode}:\n{said[-3000:]}")
-    temporary.replace(attempt_dir / FILE)
+    temporary.replace(attempt_dir / VERIFY)
 
 
 def single_rank(spec: RunSpec) -> RunSpec:

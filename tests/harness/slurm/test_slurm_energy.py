@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from project import PROJECT
 
+from harness.core.run_files import SLURM_ENERGY
 from harness.node.image import image as image_of
 from harness.slurm import energy
 from harness.slurm.client import settings_of
@@ -49,7 +50,7 @@ def test_no_value_markers_are_never_an_energy(said: str, joules: float | None) -
 def test_unanswered_energy_query_records_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
     energy.write(tmp_path, {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"})
-    found = json.loads((tmp_path / energy.FILE).read_text())
+    found = json.loads((tmp_path / SLURM_ENERGY).read_text())
     jsonschema.validate(found, json.loads(SCHEMA.read_text()))
     assert (found["joules"], found["reason"]) == (None, "scontrol did not answer")
 
