@@ -124,10 +124,11 @@ def _judged(row: dict[str, str]) -> list[str]:
         limits["mean"] = (float(mean[1]), float(mean[2]))
     if ours is not None and ours[4] in EXACT:
         limits["median"] = (float(ours[1]), float(ours[1]))
-    if ours is not None and ours[3]:
-        limits["largest"] = (float(ours[3]), float(ours[3]))
-        if peer is not None and peer[3]:
-            excess = float(ours[3]) - float(peer[3])
+    if ours is not None and int(row["n"]) > 1:
+        largest = float(ours[3] or ours[1])  # no range: all are equal
+        limits["largest"] = (largest, largest)
+        if peer is not None:
+            excess = largest - float(peer[3] or peer[1])
             limits["excess"] = (excess, excess)
     row["verdict"] = verdict(row["target"], limits)
     return [re.sub(r"^(\S+) \(\1 to \1\)", r"\1", row[column]) for column in COLUMNS]

@@ -90,9 +90,9 @@ class Row:
             "ratio": self.interval,
             "median": interval_of_median(self.ours),
             "mean": None,
-            "largest": (max(self.ours), max(self.ours)),
-            "excess": (excess, excess),
         }
+        if len(self.ours) > 1:
+            found |= {"largest": (max(self.ours), max(self.ours)), "excess": (excess, excess)}
         if self.counted is not None:
             low, high = wilson(*self.counted).times(100).ends
             found["median"] = (low or 0.0, high or 0.0)

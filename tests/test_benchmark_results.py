@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.stats.proportions import wilson
-from benchmarks.__main__ import RESULTS, with_verdicts
+from benchmarks.__main__ import RESULTS, section, with_section, with_verdicts
 from benchmarks.common import Row, paired, ratio_of_means, share, verdict
 
 
@@ -64,3 +64,13 @@ def test_the_recorded_verdicts_are_those_of_the_recorded_figures() -> None:
     recorded = RESULTS.read_text(encoding="utf-8")
     assert with_verdicts(recorded) == recorded
     assert "| ≤ 1.15 of the peer | met |" in recorded
+
+
+@pytest.mark.parametrize(("n", "word"), [(1, "undecided"), (2, "met"), (6, "met")])
+def test_a_verdict_is_the_same_when_it_is_derived_again(n: int, word: str) -> None:
+    seconds, peer = [1.0, 2.0, 1.5, 1.2, 1.1, 1.3][:n], [3.0, 4.0, 3.5, 3.2, 3.1, 3.3][:n]
+    memory = Row("memory", "GB", seconds, target="largest ≤ 2 GB")
+    beside = paired("lag", "s", seconds, "peer", peer, "the largest less than the peer's")
+    written = with_section("", "report", section("report", "c", 0.0, [memory, beside]))
+    assert with_verdicts(written) == written
+    assert written.count(f"| {word} |") == 2
