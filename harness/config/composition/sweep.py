@@ -121,14 +121,16 @@ class _Composer:
                 raise UserError(f"'{override.input_line}': keys of hydra itself have no effect here; leave it out")
             if override.is_sweep_override() and not multirun:
                 raise UserError(f"'{override.input_line}' gives several values: to sweep over them, add -m")
+        swept = self._swept(overrides)
         # An experiment may bring its own sweep (hydra.sweeper.params); the command line overrides it key by key.
-        fixed, _ = self._split([override for override in given if not override.is_sweep_override()])
-        _, from_experiment = self._composed(fixed)
+        from_experiment = self._sweep_of_experiment(given, swept)
         of_experiment = tuple(_declared(from_experiment))
         keys = dict(self._keys([*self._parser.parse_overrides(list(of_experiment)), *given]))
         if of_experiment and not multirun:
             raise UserError(f"the experiment sweeps over {' '.join(of_experiment)}: add -m to the command")
-        for elements in itertools.product(*self._swept([*of_experiment, *overrides])):
+        if of_experiment:
+            swept = self._swept([*of_experiment, *overrides])
+        for elements in itertools.product(*swept):
             choices, values = self._split(elements)
             self._first = self._first or choices
             others = self._combined(choices)
@@ -143,6 +145,15 @@ class _Composer:
             if point.workload.kind is not Kind.catalog:
                 workload.check_keys(keys, point.workload.kind)
             yield point
+
+    def _sweep_of_experiment(self, given: Sequence[Override], swept: Iterable[list[Override]]) -> tuple[str, ...]:
+        """Return the overrides of the sweep that an experiment among those given brings."""
+        first = next(itertools.product(*swept), None)
+        # The first point, which is composed anyway, has all groups that are given.
+        if first is not None and not self._composed(self._split(first)[0])[1]:
+            return ()
+        fixed, _ = self._split([override for override in given if not override.is_sweep_override()])
+        return self._composed(fixed)[1]
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[SweepPoints, tuple[str, ...]]:
         """Compose the chosen groups; return their points and the sweep that an experiment among them brings."""
