@@ -150,10 +150,10 @@ class _Composer:
         """Return the overrides of the sweep that an experiment among those given brings."""
         first = next(itertools.product(*swept), None)
         # The first point, which is composed anyway, has all groups that are given.
-        if first is not None and not self._composed(self._split(first)[0])[1]:
+        if first is not None and not self._by_hydra(self._split(first)[0]).sweep:
             return ()
         fixed, _ = self._split([override for override in given if not override.is_sweep_override()])
-        return self._composed(fixed)[1]
+        return self._by_hydra(fixed).sweep
 
     def _compose(self, choices: tuple[str, ...]) -> tuple[SweepPoints, tuple[str, ...]]:
         """Compose the chosen groups; return their points and the sweep that an experiment among them brings."""

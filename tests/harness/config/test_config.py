@@ -215,6 +215,11 @@ def test_an_experiment_brings_its_sweep_and_the_command_line_wins(tmp_path: Path
         ("two", "resnet20", 1, 7),
         ("two", "resnet20", 2, 7),
     ]
+    swept = ["+experiment=two", "seed=7", "model=resnet32,resnet44", "cluster=local"]
+    found = composition.compose(swept, True, "config", str(tmp_path))
+    assert [(p.model.name, p.gpus) for p in found] == [
+        (model, gpus) for gpus in (1, 2) for model in ("resnet32", "resnet44")
+    ]
 
 
 def test_a_sweep_of_an_experiment_is_never_left_out_silently(tmp_path: Path) -> None:
