@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -49,17 +49,23 @@ class Signature(NamedTuple):
     has_spec: bool
 
 
-def signatures(run_dirs: Sequence[str], processes: int | None = None) -> list[Signature]:
-    """Sign each run's files, in order. processes: how many sign, this one among them; None: by the number of runs."""
+def begin_signing(run_dirs: Sequence[str], processes: int | None = None) -> Callable[[], list[Signature]]:
+    """Sign each run's files. Other processes begin at once; call what is returned once to sign the rest in this one and
+    get all signatures in order. processes: how many sign, this one among them; None: by the number of runs."""
     if processes is None:
         processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, len(run_dirs) // RUNS_OF_A_PROCESS)
     processes = max(1, min(processes, len(run_dirs)))
     ends = [len(run_dirs) * i // processes for i in range(processes + 1)]
     own, *others = (run_dirs[first:end] for first, end in pairwise(ends))
-    with ThreadPoolExecutor(processes) as threads:
-        beside = threads.map(_signed_beside, others)
-        signed = [signature(run_dir) for run_dir in own]
-        return [*signed, *chain.from_iterable(beside)]
+    threads = ThreadPoolExecutor(processes)
+    beside = threads.map(_signed_beside, others)
+
+    def finish() -> list[Signature]:
+        with threads:
+            signed = [signature(run_dir) for run_dir in own]
+            return [*signed, *chain.from_iterable(beside)]
+
+    return finish
 
 
 def _signed_beside(run_dirs: Sequence[str]) -> list[Signature]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from analysis.base.values import number_of
 from analysis.read.across import refuse_copies, refuse_unequal_batches
 from analysis.read.cache import CACHE_COLUMNS, cache_path, read_cache, write_cache
 from analysis.read.damage import damage_problems, damage_rows
-from analysis.read.files import Signature, signatures
+from analysis.read.files import Signature, begin_signing
 from analysis.read.pool import read_rows
 from analysis.read.row import Run
 from analysis.read.run import MISSING, UNREADABLE
@@ -65,7 +65,10 @@ def read_study(folder: Path, keep: bool = True) -> Study:
     """Read every run of the study. keep: update the cache. Raises StudyError if the folder is not a study or has no
     runs."""
     document = _read_study_json(folder)
-    signed, problems = _runs(folder / "runs")
+    paths = _entries(folder / "runs")
+    signatures = begin_signing(paths)
+    kept = read_cache(cache_path(folder))
+    signed, problems = _runs(paths, signatures())
     if not is_intact(document):
         problems.append(CHANGED)
     requested = _texts(document["invocations"], "runs")
@@ -74,7 +77,6 @@ def read_study(folder: Path, keep: bool = True) -> Study:
             f"{folder} has no runs to analyse: no folder in its runs/ holds a spec.json "
             f"(its study.json asks for {len(requested)}): start the study, or name another"
         )
-    kept = read_cache(cache_path(folder))
     cached = {row["signature"]: row for row in kept}
     # An unreadable file may have become readable without a change of its name, time or size.
     known = {
@@ -144,25 +146,30 @@ def _read_study_json(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _runs(runs: Path) -> tuple[dict[str, Signature], list[str]]:
-    """Return the signatures of folders with a spec.json, by name, and a sentence on each other entry."""
-    found, problems = {}, []
+def _entries(runs: Path) -> list[str]:
+    """Return the paths of all entries of runs/, sorted; none if there is no such folder."""
     try:
         with os.scandir(runs) as entries:
-            paths = sorted(entry.path for entry in entries)
+            return sorted(entry.path for entry in entries)
     except FileNotFoundError:
-        return {}, []
+        return []
     except OSError as error:
         raise StudyError(f"cannot read {runs}: {error.strerror}") from None
+
+
+def _runs(paths: Sequence[str], signatures: Sequence[Signature]) -> tuple[dict[str, Signature], list[str]]:
+    """Return the signatures of folders with a spec.json, by name, and a sentence on each other entry."""
+    found, problems = {}, []
     # A file has the signature of an empty folder.
-    for path, signed in zip(map(Path, paths), signatures(paths), strict=True):
+    for path, signed in zip(paths, signatures, strict=True):
+        name = os.path.basename(path)
         try:
-            if signed.has_spec or (path / SPEC).exists():
-                found[path.name] = signed
+            if signed.has_spec or (Path(path) / SPEC).exists():
+                found[name] = signed
                 continue
-            problems.append(_foreign(path))
+            problems.append(_foreign(Path(path)))
         except OSError as error:
-            problems.append(f"runs/{printable(path.name)} cannot be read: {error.strerror}")
+            problems.append(f"runs/{printable(name)} cannot be read: {error.strerror}")
     return found, problems
 
 

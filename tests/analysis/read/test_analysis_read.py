@@ -19,7 +19,7 @@ from project import PROJECT
 from study_builder import SITE, Logs, StudyBuilder, spec_of
 
 from analysis.base.errors import StudyError
-from analysis.read.files import signature, signatures
+from analysis.read.files import begin_signing, signature
 from analysis.read.row import Run
 from analysis.read.study import Study, read_study
 from harness.core.spec import Placement
@@ -276,9 +276,9 @@ def test_processes_sign_what_one_does_and_one_that_fails_costs_only_time(
     paths = sorted(entry.path for entry in os.scandir(runs))
     alone = [signature(path) for path in paths]
     assert len({each.digest for each in alone}) == 6
-    assert signatures(paths, processes) == alone
+    assert begin_signing(paths, processes)() == alone
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    assert signatures(paths, processes) == alone
+    assert begin_signing(paths, processes)() == alone
 
 
 def test_damaged_cache_is_read_anew(study: StudyBuilder) -> None:
