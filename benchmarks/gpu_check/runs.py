@@ -108,7 +108,7 @@ def site_of(ask: Ask) -> Site:
 
 @contextlib.contextmanager
 def adapter_of(spec: RunSpec, ask: Ask, first_step: int = 0) -> Iterator[Adapter]:
-    """Build the adapter and its pipeline as harness/worker/__main__.py does; on exit close it and free its memory.
+    """Build the adapter and its pipeline as harness/worker/rank.py does; on exit close it and free its memory.
 
     With deterministic=true PyTorch also fills uninitialised memory with NaN (torch.utils.deterministic).
     """

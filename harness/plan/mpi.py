@@ -1,7 +1,7 @@
 """Chooses what starts the ranks of an MPI strategy: srun or mpirun.
 
 MPI learns its ranks only from its own launcher or from an srun that speaks its protocol. Otherwise each rank would be a
-world of size one (checked in harness/worker/__main__.py).
+world of size one (checked in harness/worker/rank.py).
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def nvtx_of_library() -> profiler_ranges.Span:
 
 def flush_for_nsys() -> None:
     """Stop the CUDA profiler so that nsys saves its GPU data; call just before the rank exits without clean-up
-    (harness/worker/__main__.py). A no-op without a driver."""
+    (harness/worker/rank.py). A no-op without a driver."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libcuda.so.1").cuProfilerStop()
 

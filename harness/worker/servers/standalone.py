@@ -1,7 +1,7 @@
 """A parameter server without a rank: `python -m harness.worker.servers.standalone <run's folder> <attempt's folder>`.
 
-Started like a rank (harness/node/rank.py), with a rank's environment and a number after theirs. Exchanges its address
-with the ranks, and exits with 0 when all workers have signed off.
+Started like a rank (harness/node/rank_supervisor.py), with a rank's environment and a number after theirs. Exchanges
+its address with the ranks, and exits with 0 when all workers have signed off.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,15 @@ def test_a_run_in_an_environment_without_its_packages_says_which(cli: Cli, proje
     assert done.returncode == 1, done.stdout + done.stderr
     said = done.stdout.partition("exited with code 1: ")[2]
     assert "framework 'pytorch' with strategy=horovod, has no package torch and no horovod; rebuild it" in said
+    assert "Traceback" not in done.stdout
+
+
+def test_a_run_in_an_empty_environment_says_what_it_lacks(cli: Cli, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
+    done = cli("harness", "cluster=local", *SMALL, "batch=16", f"framework.environment={tmp_path}/empty")
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = done.stdout.partition("exited with code 1: ")[2]
+    assert "framework 'pytorch' with strategy=allreduce, has no package numpy and no torch; install" in said
     assert "Traceback" not in done.stdout
 
 

@@ -18,13 +18,13 @@ from hosts import INTERFACE, SHAPED
 
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import Placement
-from harness.worker.__main__ import main
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.stream import training_batches
 
 # Torch too is loaded before raising the priority, which is for the measurement only.
 from harness.worker.distributed import process_group  # noqa: F401
 from harness.worker.emulated import Adapter
+from harness.worker.rank import main
 
 SENT, STOLEN = "sent.rank{}", "stolen.rank{}"
 # As in conf/framework/emulated.yaml.
