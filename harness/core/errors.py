@@ -10,5 +10,9 @@ class UserError(ValueError):
     """
 
 
+class RankError(RuntimeError):
+    """A rank cannot do what its run requests. The message is for the user; the rank exits with 1 and no traceback."""
+
+
 class DataError(ValueError):
     """A data set is missing, incomplete, unreadable or not as configured. The message says what to do."""

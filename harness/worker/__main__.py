@@ -5,24 +5,36 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from pathlib import Path
 
+from harness.core.errors import DataError, RankError
+from harness.core.events import LEFT
 from harness.core.spec import read_run
-from harness.worker.checks.capability import PackageError, check_packages
+from harness.core.system import disk
+from harness.worker.checks.capability import check_packages
 
 
 def exit_code(run_dir: Path, attempt_dir: Path) -> int:
-    """As `harness.worker.rank.exit_code`; also 1 if the environment lacks a package."""
-    spec, _ = read_run(run_dir)
+    """Run the rank; return 0 if it finished, LEFT if it saved and stopped early, disk.FULL if it failed on a full disk,
+    otherwise 1 if it failed."""
     try:
+        spec, site = read_run(run_dir)
         check_packages(spec.framework, spec.strategy, spec.environment)
-    except PackageError as error:
+        # Only now: it imports NumPy, which may be what is missing.
+        from harness.worker.rank import main
+
+        return 0 if main(spec, site, run_dir, attempt_dir) else LEFT
+    except (DataError, RankError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    # Only now: it imports NumPy, which may be what is missing.
-    from harness.worker import rank
-
-    return rank.exit_code(run_dir, attempt_dir)
+    except BaseException as error:
+        full = disk.is_full(attempt_dir, error)
+        with contextlib.suppress(OSError):  # stderr is on the same disk
+            traceback.print_exc()
+            if full:
+                print(f"error: {disk.NO_SPACE}", file=sys.stderr)
+        return disk.FULL if full else 1
 
 
 if __name__ == "__main__":

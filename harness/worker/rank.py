@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import gc
 import importlib
@@ -10,24 +9,21 @@ import os
 import platform
 import signal
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 from harness.core import run_files
 from harness.core.checkpoints import latest
-from harness.core.errors import DataError
-from harness.core.events import LEFT, EventWriter
+from harness.core.errors import RankError
+from harness.core.events import EventWriter
 from harness.core.measuring.environment import environment, start_facts
 from harness.core.measuring.protocol import Protocol
 from harness.core.rendezvous import from_environment, with_token
 from harness.core.seals import sealed
 from harness.core.serialization import write_json
-from harness.core.spec import CHROME, NSYS, read_run
-from harness.core.system import disk
+from harness.core.spec import CHROME, NSYS, RunSpec, Site
 from harness.worker import checkpoint, loop, profiler_ranges
 from harness.worker.checks import step_check, verify
-from harness.worker.checks.capability import GpuError, VersionError
 from harness.worker.data.pipelines import open_pipeline
 from harness.worker.data.readers import open_dataset
 from harness.worker.distributed import gpu_sharing
@@ -37,13 +33,12 @@ from harness.worker.record.recorder import Recorder, Recording
 from harness.worker.whitening import whiten
 
 
-def main(run_dir: Path, attempt_dir: Path) -> bool:
+def main(spec: RunSpec, site: Site, run_dir: Path, attempt_dir: Path) -> bool:
     """Return True when the run is complete, False if the ranks stopped early on request."""
     startup = loop.Stopwatch(capture.interpreter_seconds())
     leave = LeaveOnSignal()
     # The supervisor of a stalled rank sends SIGUSR1 to get the stacks of all threads in stderr.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    spec, site = read_run(run_dir)
     rendezvous = with_token(from_environment(os.environ), attempt_dir)
     log = EventWriter(attempt_dir / run_files.events(rendezvous.rank), rendezvous.rank)
     if spec.verify and rendezvous.rank == 0:
@@ -113,7 +108,7 @@ def main(run_dir: Path, attempt_dir: Path) -> bool:
     return done
 
 
-class WorldSizeError(RuntimeError):
+class WorldSizeError(RankError):
     """The framework sees a different world size than the launcher."""
 
 
@@ -129,23 +124,3 @@ class LeaveOnSignal:
 
     def __call__(self) -> bool:
         return self._requested
-
-
-def exit_code(run_dir: Path, attempt_dir: Path) -> int:
-    """Run the rank; return 0 if it finished, LEFT if it saved and stopped early, disk.FULL if it failed on a full disk,
-    otherwise 1 if it failed."""
-    try:
-        return 0 if main(run_dir, attempt_dir) else LEFT
-    except (
-        *(DataError, gpu_sharing.SharedGpuError, WorldSizeError, verify.VerifyError),
-        *(GpuError, VersionError, step_check.StepError),
-    ) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except BaseException as error:
-        full = disk.is_full(attempt_dir, error)
-        with contextlib.suppress(OSError):  # stderr is on the same disk
-            traceback.print_exc()
-            if full:
-                print(f"error: {disk.NO_SPACE}", file=sys.stderr)
-        return disk.FULL if full else 1

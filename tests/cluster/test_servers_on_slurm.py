@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ def _environment(torch_python: Path) -> None:
     """Every test here needs the PyTorch environment."""
 
 
+OWN = ("strategy=ps_async", "strategy.options.placement=own_nodes", "gpus=2", "cluster.gpus_per_node=2")
+
+
 def test_servers_get_a_further_node_of_the_job_and_the_report_names_it(slurm: Any, cli: Cli, tmp_path: Path) -> None:
     """Two ranks run on one node; on the other node, one of two tasks is the server."""
-    own = ("strategy=ps_async", "strategy.options.placement=own_nodes", "gpus=2", "cluster.gpus_per_node=2")
-    done = cli("harness", *own, *TRAINED, env=slurm.env)
+    done = cli("harness", *OWN, *TRAINED, env=slurm.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 server on additional nodes" in done.stdout
     (run_dir,) = run_dirs(tmp_path)
@@ -40,3 +44,14 @@ def test_servers_get_a_further_node_of_the_job_and_the_report_names_it(slurm: An
     report = cli("analysis", "results/scaling")
     assert report.returncode == 0, report.stderr
     assert said in (tmp_path / "results" / "scaling" / "report.html").read_text(encoding="utf-8")
+
+
+def test_ranks_and_servers_in_an_empty_environment_say_what_it_lacks(slurm: Any, cli: Cli, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
+    done = cli("harness", *OWN, *TRAINED, f"framework.environment={tmp_path}/empty", env=slurm.env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "has no package numpy and no torch; install it there" in done.stdout.partition(" failed ")[2]
+    (run_dir,) = run_dirs(tmp_path)
+    said = [path.read_text() for path in (run_dir / "attempt-1").glob("stderr.rank*")]
+    assert said
+    assert not [text for text in said if "Traceback" in text]

@@ -8,20 +8,21 @@ import sys
 from typing import Optional
 
 from harness.core import gpu_types
+from harness.core.errors import RankError
 from harness.core.gpu_types import AMPERE, Build, Capability
 from harness.core.strategies import packages_of
 from harness.worker.record import capture, nvml
 
 
-class GpuError(RuntimeError):
+class GpuError(RankError):
     """The GPU, its driver or the framework's build cannot do what the run requests; the message is for the user."""
 
 
-class VersionError(RuntimeError):
+class VersionError(RankError):
     """The framework's version lacks what the run requests; the message is for the user."""
 
 
-class PackageError(RuntimeError):
+class PackageError(RankError):
     """The environment lacks a package that the run imports; the message is for the user."""
 
 

@@ -11,6 +11,7 @@ from typing import Callable, List, Optional
 
 import numpy as np
 
+from harness.core.errors import RankError
 from harness.core.events import EventWriter
 from harness.core.optimizer_spec import OptimizerSpec
 from harness.core.spec import EMULATED, RunSpec
@@ -24,7 +25,7 @@ BOUND = 1e-2
 ROUNDING = 1e-6
 
 
-class StepError(RuntimeError):
+class StepError(RankError):
     """The first step differs from the optimiser's formula."""
 
 

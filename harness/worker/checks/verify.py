@@ -18,6 +18,7 @@ from typing import Dict
 
 import numpy as np
 
+from harness.core.errors import RankError
 from harness.core.rendezvous import Rendezvous
 from harness.core.run_files import VERIFY
 from harness.core.spec import Placement, RunSpec, Site, read_run
@@ -34,7 +35,7 @@ LEARNING_RATE = 1e-4
 MOST_ELEMENTS = 20000
 
 
-class VerifyError(RuntimeError):
+class VerifyError(RankError):
     """The process that computes the network's outputs failed."""
 
 

@@ -10,6 +10,7 @@ import os
 import socket
 from typing import Dict, List, Optional, Tuple
 
+from harness.core.errors import RankError
 from harness.core.measuring.environment import machine_id
 from harness.core.rendezvous import Rendezvous
 from harness.core.spec import RunSpec, Site
@@ -18,7 +19,7 @@ from harness.worker.distributed.exchange import gather
 from harness.worker.record import nvml
 
 
-class SharedGpuError(RuntimeError):
+class SharedGpuError(RankError):
     """Ranks share a GPU, and the run's strategy needs NCCL."""
 
 

@@ -14,15 +14,22 @@ from pathlib import Path
 from harness.core.rendezvous import from_environment, with_token
 from harness.core.spec import read_run
 from harness.core.strategies import info
-from harness.worker.distributed.exchange import gather, own_address
-from harness.worker.servers.colocated import RANK_SIGNALS, ColocatedServer
-from harness.worker.servers.topology import node_name, settings
+from harness.worker.checks.capability import PackageError, check_packages
 
 
 def main(run_dir: Path, attempt_dir: Path) -> None:
+    spec, site = read_run(run_dir)
+    try:
+        check_packages(spec.framework, spec.strategy, spec.environment)
+    except PackageError as error:
+        sys.exit(f"error: {error}")
+    # Only now, as in harness/worker/__main__.py.
+    from harness.worker.distributed.exchange import gather, own_address
+    from harness.worker.servers.colocated import RANK_SIGNALS, ColocatedServer
+    from harness.worker.servers.topology import node_name, settings
+
     for number in RANK_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # runs until the ranks have left
-    spec, site = read_run(run_dir)
     rendezvous = with_token(from_environment(os.environ), attempt_dir)
     workers = spec.placement.nodes if info(spec.strategy).servers_per_node else spec.gpus
     server = ColocatedServer(settings(spec, workers), own_address(rendezvous))

@@ -17,7 +17,7 @@ from builders import make_site, make_spec
 from hosts import INTERFACE, SHAPED
 
 from harness.core.rendezvous import Rendezvous
-from harness.core.spec import Placement
+from harness.core.spec import Placement, read_run
 from harness.worker.data.readers import open_dataset
 from harness.worker.data.stream import training_batches
 
@@ -58,7 +58,7 @@ def one_rank(turns: Sequence[Sequence[str]]) -> None:
             tbf = ("root", "tbf", "rate", f"{mbit}mbit", *SHAPED.split())
             subprocess.run(["tc", "qdisc", "replace", "dev", INTERFACE, *tbf], check=True)
         sent, stolen = sent_bytes(), stolen_seconds()
-        assert main(Path(folder), attempt)
+        assert main(*read_run(Path(folder)), Path(folder), attempt)
         (attempt / SENT.format(rank)).write_text(str(sent_bytes() - sent))
         (attempt / STOLEN.format(rank)).write_text(str(stolen_seconds() - stolen))
     sys.stdout.flush()
